@@ -162,8 +162,8 @@ class Arithmetic:
         # Adding an exact zero does not round.
         plain |= ((x.value == 0) & (x.error == 0)) | ((y.value == 0) & (y.error == 0))
         rounded = self.bounded(error + self.u * (value.abs() + error), value.abs())
-        found = Tracked(value, torch.where(plain, error, rounded))
-        return Tracked(value, found.error + self._under(x) + self._under(y) + self._under(found))
+        total = Tracked(value, torch.where(plain, error, rounded))
+        return Tracked(value, total.error + self._under(x) + self._under(y) + self._under(total))
 
     def product(self, x: Tracked, y: Tracked, more: int = 2) -> Tracked:
         """Return x @ y, with `more` further roundings of each term."""
@@ -199,8 +199,8 @@ class Arithmetic:
         moved = moved + self.gamma(d + 6) * (scale + moved)
         relative = torch.where(moved < scale, moved / scale, torch.inf)
         spread = (center.error + center.value.abs() * relative) / scale / (1 - relative).clamp(min=0)
-        own = 4 * self.u * (center.value.abs() / scale + spread) + under * self.smallest
-        normal = Tracked(center.value / scale, (spread + own).nan_to_num(nan=torch.inf))
+        rounding = 4 * self.u * (center.value.abs() / scale + spread) + under * self.smallest
+        normal = Tracked(center.value / scale, (spread + rounding).nan_to_num(nan=torch.inf))
         value = normal.value * weight.double() + bias.double()
         size = normal.size * weight.double().abs() + bias.double().abs()
         error = normal.error * weight.double().abs() + self.gamma(3) * size + self.smallest * (4 + normal.size)
@@ -217,8 +217,8 @@ class Arithmetic:
     def gelu(self, x: Tracked) -> Tracked:
         """Return GELU, x Phi(x), with slopes of at most GELU_SLOPE."""
         value = nn.functional.gelu(x.value)
-        own = GELU_UNITS * self.u * (x.value.abs() + x.error) + 4 * self.smallest
-        return Tracked(value, GELU_SLOPE * x.error + own)
+        rounding = GELU_UNITS * self.u * (x.value.abs() + x.error) + 4 * self.smallest
+        return Tracked(value, GELU_SLOPE * x.error + rounding)
 
     def scores(self, q: Tracked, k: Tracked, factor: float, more: int = 8) -> Tracked:
         """Return queries (..., queries, d_head) times keys (..., keys, d_head), times a factor.
@@ -227,12 +227,12 @@ class Arithmetic:
         may be applied to the sum, or its square root to queries and keys. This adds at most eight roundings (`more`),
         and at most five if the factor has no logarithm of the length.
         """
-        found, reach = self.product(q, Tracked(k.value.mT, k.error.mT), more), q.size @ k.size.mT
+        products, reach = self.product(q, Tracked(k.value.mT, k.error.mT), more), q.size @ k.size.mT
         size = abs(factor)
         under = self.smallest * (1 + size) * (2 + q.size.sum(-1, keepdim=True) + k.size.sum(-1)[..., None, :])
-        error = self.bounded(found.error * size + under, reach * max(1.0, size))
+        error = self.bounded(products.error * size + under, reach * max(1.0, size))
         nothing = (reach == 0) | (torch.tensor(size) == 0)
-        return Tracked(found.value * factor, torch.where(nothing, 0.0, error))
+        return Tracked(products.value * factor, torch.where(nothing, 0.0, error))
 
     def weight_error(self, slip: Tensor, spread: Tensor, keys: int) -> Tensor:
         """Return the relative error of softmax weights over at most `keys` keys: exponential, sum and quotient.
@@ -268,5 +268,5 @@ class Arithmetic:
 
     def mix(self, weights: Tracked, values: Tracked) -> Tracked:
         """Return weights @ values."""
-        found = self.product(weights, values)
-        return Tracked(found.value, self.bounded(found.error, values.size.sum(-2, keepdim=True)))
+        mixed = self.product(weights, values)
+        return Tracked(mixed.value, self.bounded(mixed.error, values.size.sum(-2, keepdim=True)))

@@ -213,15 +213,15 @@ def fields(part: BaseModel, path: str = "", where: str = "") -> Iterator[Field]:
 
 def unknown(spec: ModelSpec, takes: Takes) -> list[str]:
     """Return one sentence per field whose value a method does not support."""
-    found = []
-    for given in fields(spec):
-        allowed = takes.get(given.path, ())
-        if allowed is ANY or given.value == given.default or given.value in allowed:  # type: ignore[operator]
+    sentences = []
+    for spec_field in fields(spec):
+        allowed = takes.get(spec_field.path, ())
+        if allowed is ANY or spec_field.value == spec_field.default or spec_field.value in allowed:  # type: ignore[operator]
             continue
-        known = [repr(value) for value in (*allowed, given.default) if value is not NO_DEFAULT]  # type: ignore[misc]
+        known = [repr(value) for value in (*allowed, spec_field.default) if value is not NO_DEFAULT]  # type: ignore[misc]
         about = f", only {' or '.join(dict.fromkeys(known))}" if known else ""
-        found.append(f"the method does not support {given.where} = {given.value!r}{about}")
-    return found
+        sentences.append(f"the method does not support {spec_field.where} = {spec_field.value!r}{about}")
+    return sentences
 
 
 def refusal_of(spec: ModelSpec, takes: Takes) -> str | None:
@@ -283,11 +283,11 @@ def _timed(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
     """Fill in the seconds of the certificates that a function makes."""
 
     @wraps(run)
-    def made(*args: Any, **options: Any) -> Certificate:
+    def timed(*args: Any, **options: Any) -> Certificate:
         started = time.perf_counter()
         return replace(run(*args, **options), seconds=time.perf_counter() - started)
 
-    return made
+    return timed
 
 
 def registered_methods() -> dict[str, Method]:

@@ -75,10 +75,10 @@ def plan(subject: Subject | TaskModel) -> Plan:
     if model.cfg.positional_embedding_type == "alibi":  # TransformerLens keeps the longest bias so far
         subject = replace(subject, model=copy.deepcopy(model))
     try:
-        made = converted_subject(subject)
-        method = method_for(made, name_of(model))
+        converted = converted_subject(subject)
+        method = method_for(converted, name_of(model))
         if method.takes is not None:
-            return Plan(method, partial(certify_converted, subject, made, partial(_proof, method)))
+            return Plan(method, partial(certify_converted, subject, converted, partial(_proof, method)))
         proof = f"{method.name} takes it as it is"
     except InterpError as error:
         proof = str(error)
@@ -128,13 +128,13 @@ def _proof(method: Method, model: TaskModel, **options: Any) -> Certificate:
 def _of_task_model(model: TaskModel, fresh: TaskModel, method: Method, **options: Any) -> Certificate:
     """Certify the fresh model, and compare the given one with it."""
     check_entry(fresh.task)
-    found = _proof(method, fresh, **options)
+    certificate = _proof(method, fresh, **options)
     if fresh.task.name not in registered_tasks():
         note = f"no task named {fresh.task.name!r} is registered: the claim is about the class that the model has"
-        found = replace(found, notes=(*found.notes, note))
-    whole = probes_of(fresh.task, (probe.batch for probe in found.probes if probe.whole))
-    agreed = compare_with_fresh(model, fresh, whole, (probe.batch for probe in found.probes if not probe.whole))
-    return replace(found, probed=compare(fresh, found.probes) or agreed, about=FRESH)
+        certificate = replace(certificate, notes=(*certificate.notes, note))
+    whole = probes_of(fresh.task, (probe.batch for probe in certificate.probes if probe.whole))
+    agreed = compare_with_fresh(model, fresh, whole, (probe.batch for probe in certificate.probes if not probe.whole))
+    return replace(certificate, probed=compare(fresh, certificate.probes) or agreed, about=FRESH)
 
 
 CONVERTED = "the config and the parameters, as a spec in a fresh model; the model at hand was run on the probes alone"
@@ -155,18 +155,18 @@ def certify_converted(subject: Subject, made: TaskModel, run: Callable[..., Any]
     Raises UnsupportedError if their outputs differ, or if the domain has rows that the given model cannot take.
     """
     check_entry(made.task)
-    found = run(made, **options)
-    batches = probes_of(made.task, [probe.batch for probe in found.probes])
+    certificate = run(made, **options)
+    batches = probes_of(made.task, [probe.batch for probe in certificate.probes])
     agreed = sum(_agree(subject, Subject.of(made), part) for part in batches)
-    return replace(found, probed=compare(made, found.probes) or agreed, about=CONVERTED)
+    return replace(certificate, probed=compare(made, certificate.probes) or agreed, about=CONVERTED)
 
 
 @torch.no_grad()
-def _agree(subject: Subject, made: Subject, batch: Batch) -> int:
+def _agree(subject: Subject, converted: Subject, batch: Batch) -> int:
     """Compare the outputs of both models at every read position of a batch; return the number of positions compared."""
     try:
         apart = compare_logits(
-            lambda dtype: made.in_format(dtype).logits(batch), lambda dtype: subject.in_format(dtype).logits(batch)
+            lambda dtype: converted.in_format(dtype).logits(batch), lambda dtype: subject.in_format(dtype).logits(batch)
         )
     except InterpError as error:
         raise UnsupportedError(f"the model at hand cannot be certified on this domain: {error}") from None
@@ -182,8 +182,8 @@ WORDS: dict[type, str] = {int: "an integer", float: "a number", str: "a name", b
 
 def options_of(method: Method) -> dict[str, inspect.Parameter]:
     """Return the options for the command line: all parameters except the model and the progress callback."""
-    found = inspect.signature(method.run, eval_str=True).parameters
-    return {name: one for name, one in found.items() if name not in ("model", "progress")}
+    parameters = inspect.signature(method.run, eval_str=True).parameters
+    return {name: parameter for name, parameter in parameters.items() if name not in ("model", "progress")}
 
 
 def options_table(method: Method, task: Task) -> pd.DataFrame:
@@ -192,10 +192,10 @@ def options_table(method: Method, task: Task) -> pd.DataFrame:
     rows = [
         {
             "option": f"--{name.replace('_', '-')}",
-            "takes": " or ".join([*map(repr, names[name])] if name in names else _takes(one)),
-            "default": "" if one.default is None else str(one.default),
+            "takes": " or ".join([*map(repr, names[name])] if name in names else _takes(parameter)),
+            "default": "" if parameter.default is None else str(parameter.default),
         }
-        for name, one in options_of(method).items()
+        for name, parameter in options_of(method).items()
     ]
     return pd.DataFrame(rows, columns=["option", "takes", "default"])
 
@@ -216,7 +216,7 @@ def parse_options(method: Method, words: Sequence[str]) -> dict[str, Any]:
         if name not in known:
             raise InterpError(
                 f"the certificate by {method.name}: "
-                + one_of("option", f"--{written}", [f"--{one.replace('_', '-')}" for one in known])
+                + one_of("option", f"--{written}", [f"--{option.replace('_', '-')}" for option in known])
             )
         if not equals and (value := next(rest, "--")).startswith("--"):
             raise InterpError(f"--{written} needs a value: {' or '.join(_takes(known[name]))}")

@@ -54,8 +54,8 @@ class Slab:
 
     def counts(self, index: Int[np.ndarray, " inputs"]) -> Int[np.ndarray, "inputs 3"]:
         """Return (n0, n1, n2) of inputs, numbered with n2 running fastest."""
-        one, two = np.divmod(index, len(self.n2))
-        return np.stack([np.full_like(one, self.n0), self.n1[one], self.n2[two]], 1)
+        first, second = np.divmod(index, len(self.n2))
+        return np.stack([np.full_like(first, self.n0), self.n1[first], self.n2[second]], 1)
 
 
 def slabs(shape: CountedShape, box: CountBox, question: Question) -> Iterator[Slab]:
@@ -74,18 +74,18 @@ def slab_logits(tables: TokenTables, slab: Slab) -> Float[Tensor, "n_out inputs"
     """Return the logits of one model on a slab, by a softmax per row if attention weights could underflow."""
     scores, values = tables.scores[0, :, slab.query], tables.values[0]
     first, second = slab.varied
-    offset, one, two = tables.offset[0, slab.query][:, None], len(slab.n1), len(slab.n2)
+    offset, n_first, n_second = tables.offset[0, slab.query][:, None], len(slab.n1), len(slab.n2)
     if float((scores.amax(-1) - scores.amin(-1)).max()) >= SAFE_SPREAD[torch.float64]:
-        keys = slab.keys.double().repeat(one * two, 1)
-        keys[:, first] += torch.arange(one).repeat_interleave(two)
-        keys[:, second] += torch.arange(two).repeat(one)
-        return reduced_outputs(tables, CountedRows(torch.full((1, one * two), slab.query), keys[None]))[0].T
+        keys = slab.keys.double().repeat(n_first * n_second, 1)
+        keys[:, first] += torch.arange(n_first).repeat_interleave(n_second)
+        keys[:, second] += torch.arange(n_second).repeat(n_first)
+        return reduced_outputs(tables, CountedRows(torch.full((1, n_first * n_second), slab.query), keys[None]))[0].T
     weights = (scores - scores.amax(-1, keepdim=True)).exp()  # (heads, d_vocab)
     terms = torch.cat([weights[..., None] * values, weights[..., None]], -1).movedim(1, -1)  # (heads, d_head + 1, key)
     corner = (terms @ slab.keys.double())[..., None]
-    by_one = corner + terms[..., first, None] * torch.arange(one)
-    by_two = terms[..., second, None] * torch.arange(two)
-    sums = by_one[..., None] + by_two[..., None, :]  # (heads, d_head + 1, n1, n2)
+    by_first = corner + terms[..., first, None] * torch.arange(n_first)
+    by_second = terms[..., second, None] * torch.arange(n_second)
+    sums = by_first[..., None] + by_second[..., None, :]  # (heads, d_head + 1, n1, n2)
     z = sums[:, :-1] / sums[:, -1:]
     assert tables.readout is not None
     return tables.readout[0].flatten(0, 1).T @ z.flatten(2).flatten(0, 1) + offset
@@ -180,7 +180,7 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
     shape = shape_of(model.task)
     bounds, both = rounding_bounds(model, shape, box), sum(shape.answers)
     folded = {right: between(tables, right, both - right) for right in shape.answers}
-    found, errors, done = Sweep(), [np.zeros((0, 3), dtype=int)], 0
+    swept, errors, done = Sweep(), [np.zeros((0, 3), dtype=int)], 0
     near: list[tuple[float, np.ndarray]] = []
     for slab in slabs(shape, box, question):
         if question == "4 against 5":
@@ -192,23 +192,23 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
             out[slab.right] = -torch.inf
             rival = out.amax(0)
             if question == "answer":
-                found.wrong_between += int((other >= true).sum())
-                found.neither += int((~(true > rival) & ~(other >= rival)).sum())
+                swept.wrong_between += int((other >= true).sum())
+                swept.neither += int((~(true > rival) & ~(other >= rival)).sum())
             margin = (true - rival).numpy()
         margin = np.nan_to_num(margin, nan=-np.inf, posinf=np.inf)  # overflow even in float64 counts as wrong
-        least = found.take(margin, *bounds(slab.query))
+        least = swept.take(margin, *bounds(slab.query))
         near.append((float(margin[least]), slab.counts(np.array([least]))[0]))
         if margin[least] <= 0:
             errors.append(slab.counts(np.flatnonzero(margin <= 0)))
         done += len(margin)
         if progress is not None:
             progress(done, len(box))
-    found.errors = np.concatenate(errors)
+    swept.errors = np.concatenate(errors)
     if question == "4 against 5":
-        found.wrong_between = found.wrong
-    near.sort(key=lambda one: one[0])
-    found.near = np.stack([counts for _, counts in near[: PROBED // 2]])
-    return found
+        swept.wrong_between = swept.wrong
+    near.sort(key=lambda pair: pair[0])
+    swept.near = np.stack([counts for _, counts in near[: PROBED // 2]])
+    return swept
 
 
 def rounding_bounds(model: TaskModel, shape: CountedShape, box: CountBox) -> Callable[[int], tuple[float, float]]:
@@ -236,10 +236,10 @@ def certify_box(
     check_one_of("question", question, QUESTIONS)
     whole = as_box(task, box)
     trust = check_box(task, shape, whole)
-    found = sweep(model, whole, question, progress)
-    errors: dict[Question, int] = {question: found.wrong}
+    swept = sweep(model, whole, question, progress)
+    errors: dict[Question, int] = {question: swept.wrong}
     if question == "answer":
-        errors["4 against 5"] = found.wrong_between
+        errors["4 against 5"] = swept.wrong_between
         if shape.after is not None:
             errors["end"] = sweep(model, whole, "end").wrong
     accuracies = pd.DataFrame(
@@ -249,36 +249,36 @@ def certify_box(
             "accuracy": [(len(whole) - wrong) / len(whole) for wrong in errors.values()],
         }
     )
-    by_difference = _by_difference(found.errors, whole)
-    by_difference.attrs["neither"] = found.neither
-    status = found.status(lambda: _errs(model, found.near[0], question))
+    by_difference = _by_difference(swept.errors, whole)
+    by_difference.attrs["neither"] = swept.neither
+    status = swept.status(lambda: _errs(model, swept.near[0], question))
     return Certificate(
         model=model.spec.id,
         status=status,
-        accuracy=found.accuracy(len(whole)),
-        n_errors=None if found.tied else found.wrong,
+        accuracy=swept.accuracy(len(whole)),
+        n_errors=None if swept.tied else swept.wrong,
         n_inputs=len(whole),
-        worst_margin=found.worst - found.slack if np.isfinite(found.slack) else found.worst,
-        rounding=found.need if np.isfinite(found.need) else None,
-        counterexample=_counts_in_words(found.near[0], whole) if status == "refuted" else None,
+        worst_margin=swept.worst - swept.slack if np.isfinite(swept.slack) else swept.worst,
+        rounding=swept.need if np.isfinite(swept.need) else None,
+        counterexample=_counts_in_words(swept.near[0], whole) if status == "refuted" else None,
         method="every input, in count space, float64",
         domain=str(whole),
-        notes=_notes(model, found),
+        notes=_notes(model, swept),
         on_trust=trust,
-        tables={"errors": by_difference, "frontier": _frontier(found.errors, whole),
+        tables={"errors": by_difference, "frontier": _frontier(swept.errors, whole),
                 "accuracy": accuracies},
-        probes=tuple(_probes(model, whole, question, found)),
+        probes=tuple(_probes(model, whole, question, swept)),
     )  # fmt: skip
 
 
 @torch.no_grad()
-def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -> Iterator[Probes]:
+def _probes(model: TaskModel, box: CountBox, question: Question, swept: Sweep) -> Iterator[Probes]:
     """Yield margins at the inputs with the smallest margins and at random ones, each from its own row of counts."""
     task, shape = model.task, shape_of(model.task)
     bounds = rounding_bounds(model, shape, box)
-    index = torch.randint(len(box), (PROBED - len(found.near),), generator=torch.Generator().manual_seed(0))
+    index = torch.randint(len(box), (PROBED - len(swept.near),), generator=torch.Generator().manual_seed(0))
     drawn = torch.cat([box.counts(int(i), int(i) + 1) for i in index]) if len(index) else torch.zeros(0, 3).long()
-    counts = torch.cat([torch.from_numpy(found.near), drawn])
+    counts = torch.cat([torch.from_numpy(swept.near), drawn])
     order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(1))
     order = torch.cat([torch.arange(1), order[order > 0]])  # the input with the smallest margin first
     tables = model.token_tables()
@@ -311,11 +311,11 @@ def _errs(model: TaskModel, counts: np.ndarray, question: Question) -> bool:
     return not bool(right_in_run(out, torch.tensor(right), Decision()))
 
 
-def _notes(model: TaskModel, found: Sweep) -> tuple[str, ...]:
-    if not np.isfinite(found.need):
+def _notes(model: TaskModel, swept: Sweep) -> tuple[str, ...]:
+    if not np.isfinite(swept.need):
         dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
         return (f"rounding is not bounded for this model in {dtype}, so nothing is certified in it",)
-    return found.notes(model.embed.W_E.dtype)
+    return swept.notes(model.embed.W_E.dtype)
 
 
 def _counts_in_words(counts: np.ndarray, box: CountBox) -> str:

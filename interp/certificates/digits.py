@@ -22,9 +22,9 @@ Numbers = Any
 
 def products(model: TaskModel, length: int) -> int:
     """Count the products of numbers that `outputs_at` takes for a row of this many tokens, roughly."""
-    own = sum(one.numel() for name, one in model.named_parameters() if not name.startswith(("embed.", "pos_embed.")))
+    weights = sum(w.numel() for name, w in model.named_parameters() if not name.startswith(("embed.", "pos_embed.")))
     heads = sum(layer.n_heads * layer.d_head for layer in model.spec.layers)
-    return length * own + 2 * heads * length**2
+    return length * weights + 2 * heads * length**2
 
 
 class Precise:
@@ -131,8 +131,8 @@ class Precise:
         c, spec = self.context, self.model.spec
         dim, out = spec.rotary_dim or x.shape[1], x.copy()
         for pair in range(dim // 2):
-            one, other = (2 * pair, 2 * pair + 1) if spec.rotary_pairs == "adjacent" else (pair, pair + dim // 2)
+            a, b = (2 * pair, 2 * pair + 1) if spec.rotary_pairs == "adjacent" else (pair, pair + dim // 2)
             rate = c.mpf(spec.rotary_base) ** (-c.mpf(2 * pair) / dim)
             cos, sin = (np.array([f(rate * i) for i in places], dtype=object) for f in (c.cos, c.sin))
-            out[:, one], out[:, other] = x[:, one] * cos - x[:, other] * sin, x[:, one] * sin + x[:, other] * cos
+            out[:, a], out[:, b] = x[:, a] * cos - x[:, b] * sin, x[:, a] * sin + x[:, b] * cos
         return out

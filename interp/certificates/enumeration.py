@@ -82,32 +82,32 @@ def certify_inputs(
     model with hooks, and too many inputs.
     """
     subject = Subject.of(model)
-    task, own = subject.task, subject.model
-    if (reason := no_domain(task) or name_taken(task) or hooks_on(own) or autocast()) is not None:
-        raise UnsupportedError(f"{name_of(own)} cannot be certified: {reason}")
+    task, network = subject.task, subject.model
+    if (reason := no_domain(task) or name_taken(task) or hooks_on(network) or autocast()) is not None:
+        raise UnsupportedError(f"{name_of(network)} cannot be certified: {reason}")
     if batch_size < 1:
         raise InterpError(f"batch_size = {batch_size} must be at least 1")
     total = n_inputs(task)
     if total > most:
         raise UnsupportedError(
-            f"{name_of(own)} cannot be certified: task {task.name} has {total:,} inputs, more than most = {most:,}"
+            f"{name_of(network)} cannot be certified: task {task.name} has {total:,} inputs, more than most = {most:,}"
         )
     if (reason := sees_its_answers(subject, next(filter(len, task.inputs(batch_size))))) is not None:
-        raise UnsupportedError(f"{name_of(own)} cannot be certified: {reason}")
+        raise UnsupportedError(f"{name_of(network)} cannot be certified: {reason}")
     slip = _difference(subject, total, batch_size)
-    found = _count(subject, batch_size, CLOSE * slip, total, progress)
-    if not found.answers:
+    counts = _count(subject, batch_size, CLOSE * slip, total, progress)
+    if not counts.answers:
         raise InterpError(f"task {task.name} has no read position in any of its {total:,} inputs")
-    parameter = next(own.parameters())
+    parameter = next(network.parameters())
     dtype, device = str(parameter.dtype).removeprefix("torch."), parameter.device.type
     double = parameter.dtype == torch.float64
-    again, off, agrees = _computed_again(subject, found.tightest) if double else (0, 0.0, True)
+    again, off, agrees = _computed_again(subject, counts.tightest) if double else (0, 0.0, True)
     if agrees and off > slip:
         slip = off
-        found = _count(subject, batch_size, CLOSE * slip, total, progress)
-    status: Status = "refuted" if found.wrong else "undecided" if found.close else "certified"
+        counts = _count(subject, batch_size, CLOSE * slip, total, progress)
+    status: Status = "refuted" if counts.wrong else "undecided" if counts.close else "certified"
     run = f"as run{' on this machine' * double}: {dtype} on {device}, torch {torch.__version__}"
-    notes: tuple[str, ...] = () if found.whole is None else (found.whole.note(),)
+    notes: tuple[str, ...] = () if counts.whole is None else (counts.whole.note(),)
     notes += (
         f"rounding is estimated, not bounded, from a run of some inputs in float32{_said(again * agrees)}: it changes "
         f"margins by {slip:.3g}"
@@ -117,29 +117,29 @@ def certify_inputs(
     if not agrees:
         notes += (f"computed from the spec with {DIGITS} digits, a margin differs by {off:.3g}: the model at hand "
                   "computes something else, and the certificate is about what it computes",)  # fmt: skip
-    if found.close:
-        notes += (f"{found.close:,} answers are right by less than {CLOSE:g} times that: another batch shape may "
+    if counts.close:
+        notes += (f"{counts.close:,} answers are right by less than {CLOSE:g} times that: another batch shape may "
                   "answer otherwise",)  # fmt: skip
-    if found.beyond:
-        notes += (f"{found.beyond:,} answers are outputs that the task does not name; among those that it names, "
-                  f"{found.among:,} of {found.answers:,} answers are wrong",)  # fmt: skip
-    if max(found.wrong, found.close) > LISTED:
+    if counts.beyond:
+        notes += (f"{counts.beyond:,} answers are outputs that the task does not name; among those that it names, "
+                  f"{counts.among:,} of {counts.answers:,} answers are wrong",)  # fmt: skip
+    if max(counts.wrong, counts.close) > LISTED:
         notes += (f"tables hold the first {LISTED:,} errors and close inputs",)
     certificate = Certificate(
-        model=name_of(own),
+        model=name_of(network),
         status=status,
-        accuracy=(found.answers - found.wrong) / found.answers,
-        n_inputs=found.rows,
-        worst_margin=found.worst,
-        counterexample=found.counterexample(subject),
+        accuracy=(counts.answers - counts.wrong) / counts.answers,
+        n_inputs=counts.rows,
+        worst_margin=counts.worst,
+        counterexample=counts.counterexample(subject),
         method=EVERY_INPUT,
         domain=f"every input of task {task.name}",
         rounding=CLOSE * slip,
-        n_errors=found.wrong,
-        n_answers=found.answers if found.answers != found.rows else None,
+        n_errors=counts.wrong,
+        n_answers=counts.answers if counts.answers != counts.rows else None,
         notes=notes,
-        tables={"wrong inputs": found.frame(found.errors), "close inputs": found.frame(found.nearly)},
-        arithmetic=f"{run}, batches of {batch_size}, one thread each" + (f", {said}" if (said := lowered()) else ""),
+        tables={"wrong inputs": counts.frame(counts.errors), "close inputs": counts.frame(counts.nearly)},
+        arithmetic=f"{run}, batches of {batch_size}, one thread each" + (f", {text}" if (text := lowered()) else ""),
         about=AT_HAND,
     )
     return note_rounding(certificate)
@@ -197,19 +197,19 @@ class Whole:
 
     def take(self, subject: Subject, batch: Batch, right: Bool[Tensor, "reads"]) -> None:
         """Count the rows of a batch. right: mask of the right single answers, at the read positions."""
-        found = layout(subject, batch)
-        if isinstance(found, str):
-            self.reason = found
+        answers = layout(subject, batch)
+        if isinstance(answers, str):
+            self.reason = answers
             return
         places = subject.read_mask(batch)
         single = torch.ones(places.shape, dtype=torch.bool)
         single[places] = right
-        asked = found.wanted != IGNORED
-        at = (found.starts[:, None] + torch.arange(asked.shape[1])).clamp_max(places.shape[1] - 1)
+        asked = answers.wanted != IGNORED
+        at = (answers.starts[:, None] + torch.arange(asked.shape[1])).clamp_max(places.shape[1] - 1)
         wrong = (~single.gather(1, at) & asked).any(1)
         self.rows, self.wrong = self.rows + len(batch), self.wrong + int(wrong.sum())
         if bool(wrong.any()):
-            lengths = torch.where(wrong, found.starts, places.shape[1])
+            lengths = torch.where(wrong, answers.starts, places.shape[1])
             row = int(lengths.argmin())
             if self.shortest is None or int(lengths[row]) < self.length:
                 self.shortest, self.length = batch[row : row + 1], int(lengths[row])
@@ -233,13 +233,13 @@ class Whole:
         if self.shortest is None:
             return None
         batch, task = self.shortest, subject.task
-        found, made = layout(subject, batch), generate(subject, batch)
-        if isinstance(found, str) or bool(made.exact.all()):
+        answers, generated = layout(subject, batch), generate(subject, batch)
+        if isinstance(answers, str) or bool(generated.exact.all()):
             return None
-        question = task.format(batch.tokens[0, : int(found.starts[0]) + 1])
+        question = task.format(batch.tokens[0, : int(answers.starts[0]) + 1])
         return (
-            f"{question}: the generated answer is {_written(subject, made.tokens[0])}, right is "
-            f"{_written(subject, found.wanted[0])}"
+            f"{question}: the generated answer is {_written(subject, generated.tokens[0])}, right is "
+            f"{_written(subject, answers.wanted[0])}"
         )
 
 
@@ -284,9 +284,9 @@ class RunCounts:
         batch, out, finite, right = ran.batch, ran.out, has_answer(ran.out), ran.right
         margin = torch.where(finite, ran.margin, -torch.inf)
         if bool((shared := right & (margin < -near)).any()):
-            said = int(decide(out[shared][:1], subject.decision))
+            output = int(decide(out[shared][:1], subject.decision))
             raise UnsupportedError(
-                f"task {subject.task.name} counts output {said} as right where its classes name another one: "
+                f"task {subject.task.name} counts output {output} as right where its classes name another one: "
                 "margins are about tasks with one right output for each label"
             )
         right = right & (margin > 0)  # see right_in_run
@@ -315,8 +315,8 @@ class RunCounts:
             if margin[at] < torch.inf and (len(self.tightest) < AGAIN or margin[at] < self.tightest[-1].margin):
                 causal = subject.model.cfg.attention_dir == "causal"
                 tokens = batch.tokens[row, : place + 1 if causal else int(batch.lengths[row])]
-                found = Tight(float(margin[at]), tokens, place, classes[at])
-                self.tightest = sorted([*self.tightest, found], key=lambda one: one.margin)[:AGAIN]
+                answer = Tight(float(margin[at]), tokens, place, classes[at])
+                self.tightest = sorted([*self.tightest, answer], key=lambda tight: tight.margin)[:AGAIN]
 
     def _shortest(self, subject: Subject, ran: Ran, margin: Tensor, right: Bool[Tensor, "reads"]) -> None:
         """Keep the first error after the fewest tokens."""
@@ -342,12 +342,12 @@ class RunCounts:
 
 def _count(subject: Subject, batch_size: int, near: float, total: int, progress: Progress | None = None) -> RunCounts:
     """Run every input, and count answers; right ones by at most `near` are close."""
-    found = RunCounts(whole=None if subject.task.generates is None else Whole())
+    counts = RunCounts(whole=None if subject.task.generates is None else Whole())
     for ran in _all_run(subject, batch_size):
-        found.take(subject, ran, near)
+        counts.take(subject, ran, near)
         if progress is not None:
-            progress(found.rows, total)
-    return found
+            progress(counts.rows, total)
+    return counts
 
 
 def _margins(subject: Subject, batch: Batch, out: Float[Tensor, "reads n_out"]) -> Float[Tensor, "reads"]:
@@ -363,8 +363,8 @@ def _lines(subject: Subject, ran: Ran, margin: Tensor, mask: Bool[Tensor, "reads
     for at in mask.nonzero()[:, 0].tolist():
         row, position = places[at].tolist()
         text = task.format(batch.tokens[row, : int(batch.lengths[row])])
-        said = said_in_run(task, out[at], int(classes[at]), subject.decision)
-        yield text, position, said, task.word(int(classes[at])), float(margin[at])
+        answer = said_in_run(task, out[at], int(classes[at]), subject.decision)
+        yield text, position, answer, task.word(int(classes[at])), float(margin[at])
 
 
 @torch.no_grad()
@@ -374,9 +374,9 @@ def _difference(subject: Subject, total: int, batch_size: int) -> float:
     The other format is float64, or float32 for a float64 model, with the change scaled to the rounding of float64. The
     result is at least one rounding of the outputs.
     """
-    own = next(subject.model.parameters()).dtype
-    other = torch.float64 if own != torch.float64 else torch.float32
-    control, eps = subject.in_format(other), torch.finfo(own).eps
+    dtype = next(subject.model.parameters()).dtype
+    other = torch.float64 if dtype != torch.float64 else torch.float32
+    control, eps = subject.in_format(other), torch.finfo(dtype).eps
     scale = min(1.0, eps / torch.finfo(other).eps)
     step, worst = max(1, -(-total // (batch_size * COMPARED))), 0.0
     for batch in islice(filter(len, subject.task.inputs(batch_size)), 0, None, step):
@@ -385,8 +385,8 @@ def _difference(subject: Subject, total: int, batch_size: int) -> float:
         again = control.logits(batch, chunk=max(1, len(batch) // 2 + 1))
         if not bool((finite := has_answer(out)).any()):
             continue  # these answers are wrong in any case
-        one, two = _margins(subject, batch, out), _margins(control, batch, again)
-        moved = scale * torch.where(one == two, 0.0, one - two)[finite].abs()  # equal where both are infinite
+        here, there = _margins(subject, batch, out), _margins(control, batch, again)
+        moved = scale * torch.where(here == there, 0.0, here - there)[finite].abs()  # equal where both are infinite
         worst = max(worst, float(moved.nan_to_num(nan=torch.inf).max()), eps * float(out[finite].abs().max()))
     return worst
 

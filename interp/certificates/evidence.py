@@ -88,12 +88,12 @@ def write_evidence(certificate: Certificate, source: MadeBy, path: str | Path) -
     except check.Fault as fault:
         raise UnsupportedError(f"{model.spec.id} has no evidence, since the checker cannot read it: {fault}") from None
     written = (write(model, certificate, source.options) for write in _WRITERS[source.method])
-    found = next(evidence for evidence in written if evidence is not None)
-    if read.decoder is not None and found.kind != "places":
+    finding = next(evidence for evidence in written if evidence is not None)
+    if read.decoder is not None and finding.kind != "places":
         raise UnsupportedError(f"{model.spec.id} has no evidence: the checker supports its parts only by places")
-    formats = dict.fromkeys((_format(model, found, certificate), "reals"))
+    formats = dict.fromkeys((_format(model, finding, certificate), "reals"))
     for number_format in formats:
-        evidence = _evidence(model, found, number_format)
+        evidence = _evidence(model, finding, number_format)
         try:
             check.check(evidence)
         except check.Fault as fault:
@@ -105,7 +105,7 @@ def write_evidence(certificate: Certificate, source: MadeBy, path: str | Path) -
     raise UnsupportedError(f"{model.spec.id} has no evidence, since the checker's bounds are too coarse: {refused}")
 
 
-def _evidence(model: TaskModel, found: Finding, number_format: str) -> dict[str, Any]:
+def _evidence(model: TaskModel, finding: Finding, number_format: str) -> dict[str, Any]:
     run = "" if number_format == "reals" else f", and the answers are the same as run in {number_format}"
     return {
         "evidence": check.SCHEMA,
@@ -114,26 +114,26 @@ def _evidence(model: TaskModel, found: Finding, number_format: str) -> dict[str,
         "weights": hexadecimal(model),
         "weights_sha256": weights_sha256(model),
         "claim": {
-            "kind": found.kind,
-            "domain": found.domain,
+            "kind": finding.kind,
+            "domain": finding.domain,
             "format": number_format,
-            "margin": found.margin.hex(),
-            "sentence": f"{found.subject}; over the reals by {found.margin.hex()} at least{run}",
+            "margin": finding.margin.hex(),
+            "sentence": f"{finding.subject}; over the reals by {finding.margin.hex()} at least{run}",
         },
-        "parts": found.parts,
+        "parts": finding.parts,
     }  # fmt: skip
 
 
-def _format(model: TaskModel, found: Finding, certificate: Certificate) -> str:
+def _format(model: TaskModel, finding: Finding, certificate: Certificate) -> str:
     """Return the model's own number format, if the checker's rounding bound is below the margin, otherwise "reals"."""
     dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
-    if dtype not in check.FORMATS or certificate.rounding is None or not found.margin > certificate.rounding:
+    if dtype not in check.FORMATS or certificate.rounding is None or not finding.margin > certificate.rounding:
         return "reals"
     try:
-        rounding = found.rounding(checker_model(model, check.FORMATS[dtype]))
+        rounding = finding.rounding(checker_model(model, check.FORMATS[dtype]))
     except check.Fault:
         return "reals"
-    return dtype if rounding < check.fixed(found.margin) else "reals"
+    return dtype if rounding < check.fixed(finding.margin) else "reals"
 
 
 def checker_model(model: TaskModel, number_format: check.Format = check.REALS) -> check.Model:

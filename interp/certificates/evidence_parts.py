@@ -120,12 +120,12 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
                 out = double(torch.tensor([parts[number][0] for number in chunk])).numpy()
             for number, outputs in zip(chunk, out):
                 margins[number] = {place: _margin(spec, outputs[place], right) for place, right in parts[number][1]}
-    wrong = [[number, place] for number, found in enumerate(margins) for place, m in found.items() if not m > 0]
-    least = min(abs(m) for found in margins for m in found.values())
+    wrong = [[number, place] for number, by_place in enumerate(margins) for place, m in by_place.items() if not m > 0]
+    least = min(abs(m) for by_place in margins for m in by_place.values())
     token = None if spec.readout_at in ("all", "first", "last") else task.token_id(spec.readout_at)
     plain = [[tokens, reads] for tokens, reads in parts]
     reals = checker_model(model)
-    said = sentence(reals, token, plain, len(wrong), find_task(reals))
+    subject = sentence(reals, token, plain, len(wrong), find_task(reals))
     n = len(parts)
 
     def rounding(read: Model) -> int:
@@ -135,7 +135,7 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
         return max(one_input(read, 1, *plain[number])[1] for number in some) * 3 // 2
 
     return Finding(
-        "inputs", {"read": token, "errors": wrong}, plain, float.fromhex(round_bound_down(least)), said, rounding
+        "inputs", {"read": token, "errors": wrong}, plain, float.fromhex(round_bound_down(least)), subject, rounding
     )
 
 
@@ -253,13 +253,13 @@ def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     marks = [token for token, n in enumerate(shape.marks.tolist()) for _ in range(n)]
     domain = {"box": [[a, b], [c, d], [e, g]], "counted": list(shape.counted), "marks": marks, "read": shape.query,
               "answers": list(shape.answers), "errors": errors}  # fmt: skip
-    said = check.sentence(task.name, domain, root)
+    subject = check.sentence(task.name, domain, root)
 
     def rounding(checked: Model) -> int:
         rows = [checked.words[token] for token in (*shape.counted, *marks)]
         return checked.drift(checked.words[shape.query], rows, b + d + g + len(marks))
 
-    return Finding("counts", domain, parts, float.fromhex(round_bound_down(min(bounds))), said, rounding)
+    return Finding("counts", domain, parts, float.fromhex(round_bound_down(min(bounds))), subject, rounding)
 
 
 def _decide(quotients: Quotients, shape: CountedShape, zone: TightZone) -> tuple[int | None, float]:
@@ -273,15 +273,15 @@ def _decide(quotients: Quotients, shape: CountedShape, zone: TightZone) -> tuple
 
 def _halve(quotients: Quotients, shape: CountedShape, zone: TightZone) -> list[int]:
     """Return the cut whose halves have the best bounds."""
-    found = []
+    cuts = []
     for axis in range(4):
         if zone.low[axis] < zone.high[axis]:
             at = (zone.low[axis] + zone.high[axis]) // 2
             values = [_decide(quotients, shape, half)[1] for half in zone.halves(axis, at)]
-            found.append((sum(values), [axis, at]))
-    if not found:
+            cuts.append((sum(values), [axis, at]))
+    if not cuts:
         raise InterpError(f"outputs at the counts {zone.low[:3]} are too close to each other for evidence")
-    return max(found, key=lambda item: item[0])[1]
+    return max(cuts, key=lambda item: item[0])[1]
 
 
 @register_evidence("every path of an automaton, by places and states")

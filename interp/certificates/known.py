@@ -39,11 +39,11 @@ def find_known(model: TaskModel) -> Certificate | None:
     fresh = remake_model(model)
     if (key := key_of(fresh)) not in of_spec:
         return None
-    found = from_plain(_all()[key])
+    certificate = from_plain(_all()[key])
     few = (batch[slice(0, COMPARED)] for batch in probes_of(fresh.task, ()))
     method, options = _all()[key]["made_by"]
     source = MadeBy(fresh, method, options, write_evidence)
-    return replace(found, source=source, on_record=True, probed=compare_with_fresh(model, fresh, few))
+    return replace(certificate, source=source, on_record=True, probed=compare_with_fresh(model, fresh, few))
 
 
 def key_of(model: TaskModel) -> str:

@@ -66,7 +66,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     determine its labels.
     """
     task, tables = model.task, model.token_tables()
-    every, found = torch.arange(task.d_vocab), MarginCounts()
+    every, counts = torch.arange(task.d_vocab), MarginCounts()
     bounds = cache(lambda query, length: margin_errors(model, query, every, length))
     n_multisets = n_inputs = 0
     nearest: tuple[Batch, Tensor] | None = None
@@ -79,9 +79,9 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
         margin = margins(out, batch_classes(task, batch), model.spec)
         margin = margin.nan_to_num(nan=-torch.inf)  # overflow even in float64 counts as wrong
         each = [bounds(query, batch.tokens.shape[1]) for query in rows.query.unique().tolist()]
-        (need, slack), before = map(max, zip(*each)), found.worst
-        least = found.take(margin.numpy(), need, slack, orders.numpy())
-        if found.worst < before:
+        (need, slack), before = map(max, zip(*each)), counts.worst
+        least = counts.take(margin.numpy(), need, slack, orders.numpy())
+        if counts.worst < before:
             nearest = batch[least : least + 1], out[least]
         n_multisets, n_inputs = n_multisets + len(batch), n_inputs + int(orders.sum())
         drawn.drop(partial(_listed, task, batch))
@@ -94,20 +94,20 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     if n_inputs != total:
         raise InterpError(f"task {task.name} lists multisets of {n_inputs:,} inputs, but its n_inputs is {total:,}")
     drawn.finish()
-    status = found.status(lambda: nearest is not None and _errs(model, nearest[0]))
-    said = f"{n_multisets:,} multisets stand for {total:,} inputs, {total / n_multisets:.1f} times as many"
+    status = counts.status(lambda: nearest is not None and _errs(model, nearest[0]))
+    note = f"{n_multisets:,} multisets stand for {total:,} inputs, {total / n_multisets:.1f} times as many"
     return Certificate(
         model=model.spec.id,
         status=status,
-        accuracy=found.accuracy(total),
+        accuracy=counts.accuracy(total),
         n_inputs=total,
-        worst_margin=found.worst - found.slack,
+        worst_margin=counts.worst - counts.slack,
         counterexample=_describe_error(task, *nearest) if status == "refuted" and nearest else None,
         method="every multiset of tokens, in count space, float64",
         domain=f"every input of task {task.name}",
-        rounding=found.need,
-        n_errors=found.wrong if not found.tied else None,
-        notes=(said, *found.notes(model.embed.W_E.dtype)),
+        rounding=counts.need,
+        n_errors=counts.wrong if not counts.tied else None,
+        notes=(note, *counts.notes(model.embed.W_E.dtype)),
         on_trust=() if compared else (ORDER.format(task.name),),
         tables={"errors": pd.DataFrame(lines, columns=["input", "orders", "answer", "right", "margin"])},
         probes=tuple(_probes(task, probes, model.cfg.d_vocab_out)),
@@ -176,16 +176,16 @@ def _errs(model: TaskModel, batch: Batch) -> bool:
 
 def _describe_error(task: Task, batch: Batch, out: Float[Tensor, "n_out"]) -> str:
     right = int(batch_classes(task, batch)[0])
-    said = said_in_run(task, out, right, Decision())
-    return f"{task.format(batch.tokens[0])}: the answer is {said}, right is {task.answer_words[right]}"
+    answer = said_in_run(task, out, right, Decision())
+    return f"{task.format(batch.tokens[0])}: the answer is {answer}, right is {task.answer_words[right]}"
 
 
 def _lines(task: Task, batch: Batch, orders: Tensor, out: Tensor, margin: Tensor) -> Iterator[tuple[object, ...]]:
     """Yield rows (input, orders, answer, right, margin) for the errors."""
     words, right = task.answer_words, batch_classes(task, batch)
     for row in (margin <= 0).nonzero()[:, 0].tolist():
-        said = said_in_run(task, out[row], int(right[row]), Decision())
-        yield task.format(batch.tokens[row]), int(orders[row]), said, words[int(right[row])], float(margin[row])
+        answer = said_in_run(task, out[row], int(right[row]), Decision())
+        yield task.format(batch.tokens[row]), int(orders[row]), answer, words[int(right[row])], float(margin[row])
 
 
 def _probes(task: Task, seen: list[tuple[Batch, Tensor, float, int]], n_out: int) -> Iterator[Probes]:

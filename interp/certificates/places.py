@@ -113,8 +113,8 @@ def certify_places(
                     progress(done, total)
     for proof in proofs:
         proof.count_open()
-    found = _conclude(automata, proofs, total, false, budget.ended)
-    return replace(found, on_trust=trust, probes=tuple(proof.probes() for proof in proofs))
+    certificate = _conclude(automata, proofs, total, false, budget.ended)
+    return replace(certificate, on_trust=trust, probes=tuple(proof.probes() for proof in proofs))
 
 
 def _as_read(model: TaskModel, paths: Paths) -> Paths:
@@ -189,10 +189,10 @@ def _conclude(
     if proofs[0].net.read.shape[1] > 1 and beyond > 0:
         notes += (f"an answer is the largest of all {beyond + task.n_out} outputs of the model, including {beyond} "
                   f"besides the answers of task {task.name}",)  # fmt: skip
-    given = ", ".join(f"{name}={value}" for name, value in task.ref.parameters)  # those that are not the default
+    parameters = ", ".join(f"{name}={value}" for name, value in task.ref.parameters)  # those that are not the default
     columns = ["inputs", "wrong at least", "wrong at most"]
     inputs = pd.DataFrame([(n_inputs, least, most)], columns=columns, dtype=object)
-    found = Certificate(
+    certificate = Certificate(
         model=model.spec.id,
         status=status,
         accuracy=share.accuracy,
@@ -201,14 +201,14 @@ def _conclude(
         worst_margin=nearest.margin,
         counterexample=false,
         method="every path of an automaton, by places and states, float64",
-        domain=f"every input of task {task.name}{f' with {given}' if given else ''}",
+        domain=f"every input of task {task.name}{f' with {parameters}' if parameters else ''}",
         rounding=nearest.error,
         n_errors=wrong if right + wrong == total else None,
         n_answers=total if total != n_inputs else None,
         notes=notes,
         tables={"answers": _answers_frame(proofs), "inputs": inputs},
     )
-    return note_rounding(found)
+    return note_rounding(certificate)
 
 
 def _wrong_inputs(proofs: Sequence[Proof]) -> tuple[int, int]:

@@ -161,14 +161,14 @@ class FormArithmetic:
             slope = -0.5 * center**-1.5
             # The Taylor remainder's factor |f''| / 2 = 3/8 s^(-5/2) is largest at the lower end.
             beyond = 0.375 * low**-2.5 * reach**2
-            found = np.abs(slope) * rest + beyond
+            slope_rest = np.abs(slope) * rest + beyond
             # For large cells the plain range is tighter.
             ends = low**-0.5, np.maximum(center + reach, low) ** -0.5
             flat = (ends[0] - ends[1]) / 2
-            plain = ~(2 * found < flat)
+            plain = ~(2 * slope_rest < flat)
             value = np.where(plain, (ends[0] + ends[1]) / 2, value)
             slopes = np.where(plain, 0.0, slope * slopes)
-            rest = np.where(plain, flat, found)
+            rest = np.where(plain, flat, slope_rest)
         known = (low > 0) & np.isfinite(rest)
         rest = np.where(known, rest + 8 * U64 * np.abs(value), np.inf)
         value = np.where(known, value, 0.0)

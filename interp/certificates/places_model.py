@@ -143,8 +143,8 @@ def token_tables(net: OneLayer, u: float, at: int, seen: int) -> PositionTables:
 
 def _turned(net: OneLayer, numbers: Arithmetic, name: str, x: Tracked, start: int) -> Tracked:
     """Return queries or keys at positions from `start` on, with query-key norms and rotations: (places, heads, ...)."""
-    found = projected(numbers, net.model, 0, name, x)
+    vectors = projected(numbers, net.model, 0, name, x)
     norm = getattr(net.model.blocks[0].attn, f"{name.lower()}_norm", None)
-    found = found if norm is None else normed(numbers, norm, found)
+    vectors = vectors if norm is None else normed(numbers, norm, vectors)
     turn = net.rotation
-    return found if turn is None else numbers.linear(found, turn[start : start + len(x.value), None])
+    return vectors if turn is None else numbers.linear(vectors, turn[start : start + len(x.value), None])

@@ -97,22 +97,22 @@ class Routes:
                 self._counts[start, stop] = np.diag([1] * self.n_states(start)).astype(object)
             else:
                 before, (state, _, then) = self.counts(start, stop - 1), self.steps[stop - 1]
-                found = np.zeros((len(before), self.n_states(stop)), dtype=object)
-                for one, two in zip(state.tolist(), then.tolist()):
-                    found[:, two] += before[:, one]
-                self._counts[start, stop] = found
+                ways = np.zeros((len(before), self.n_states(stop)), dtype=object)
+                for source, target in zip(state.tolist(), then.tolist()):
+                    ways[:, target] += before[:, source]
+                self._counts[start, stop] = ways
         return self._counts[start, stop]
 
     @cached_property
     def endings(self) -> list[Array]:
         """Per cut, the number of paths from each state to the end, exact."""
-        found = [np.ones(self.n_states(self.length), dtype=object)]
+        ways = [np.ones(self.n_states(self.length), dtype=object)]
         for place in reversed(range(self.length)):
             state, _, then = self.steps[place]
             here = np.zeros(self.n_states(place), dtype=object)
-            np.add.at(here, state, found[0][then])
-            found.insert(0, here)
-        return found
+            np.add.at(here, state, ways[0][then])
+            ways.insert(0, here)
+        return ways
 
     def all_inputs(self, after: int) -> Cells:
         """Return all inputs, as one cell per state at the cut `after`, where the answer is determined."""
@@ -125,9 +125,9 @@ class Routes:
         """Split every cell by the token at a place and by the states before and after it."""
         state, token, then = self.steps[place]
         cell, step = self._passable(cells, place).nonzero()
-        found = cells[cell]
-        states = {**found.states, place: state[step], place + 1: then[step]}
-        return Cells(states, {**found.tokens, place: token[step]})
+        repeated = cells[cell]
+        states = {**repeated.states, place: state[step], place + 1: then[step]}
+        return Cells(states, {**repeated.tokens, place: token[step]})
 
     def fanned(self, cells: Cells, place: int) -> Int[Array, "cells"]:
         """Return the number of cells that `split` makes of each cell."""
@@ -146,10 +146,10 @@ class Routes:
 
     def sizes(self, cells: Cells) -> Array:
         """Return the number of inputs in each cell, exact."""
-        found = np.ones(len(cells), dtype=object)
+        sizes = np.ones(len(cells), dtype=object)
         for a, b in cells.gaps:
-            found = found * self.counts(a, b)[cells.states[a], cells.states[b]]
-        return found * self.endings[cells.cuts[-1]][cells.states[cells.cuts[-1]]]
+            sizes = sizes * self.counts(a, b)[cells.states[a], cells.states[b]]
+        return sizes * self.endings[cells.cuts[-1]][cells.states[cells.cuts[-1]]]
 
     def example(self, cells: Cells, index: int) -> list[int]:
         """Return one input of a cell: token ids by position."""
@@ -204,9 +204,9 @@ class HeadTerms:
     @cached_property
     def grid(self) -> Float[Array, "r grid"]:
         low, high = self.ends.T
-        found = np.linspace(low, high, GRID, axis=1)
-        found[:, 0], found[:, -1] = low, high
-        return found
+        grid = np.linspace(low, high, GRID, axis=1)
+        grid[:, 0], grid[:, -1] = low, high
+        return grid
 
     @cached_property
     def costs(self) -> Float[Array, "channels places tokens"]:
@@ -218,26 +218,26 @@ class HeadTerms:
         """Return the smallest and largest sums over all paths between states at two cuts; infinite without a path."""
         if (start, stop) not in self._tables:
             n = self.routes.n_states(start)
-            found = np.full((2, len(self.costs), n, n), np.inf)
-            found[1] *= -1
-            found[:, :, range(n), range(n)] = 0.0
+            sums = np.full((2, len(self.costs), n, n), np.inf)
+            sums[1] *= -1
+            sums[:, :, range(n), range(n)] = 0.0
             for place in range(start, stop):
                 state, token, then = (part[self.routes.by_next[place]] for part in self.routes.steps[place])
-                grown = found[..., state] + self.costs[:, None, place, token]
-                found = _extremes(grown, then, self.routes.n_states(place + 1))
-            self._tables[start, stop] = found
+                grown = sums[..., state] + self.costs[:, None, place, token]
+                sums = _extremes(grown, then, self.routes.n_states(place + 1))
+            self._tables[start, stop] = sums
         return self._tables[start, stop]
 
     def onward(self, cut: int) -> Float[Array, "2 channels states"]:
         """Return the smallest and largest sums from each state at a cut to the end."""
         if (cut, None) not in self._tables:
             if not (self.weight[cut:] > 0).any():
-                found = np.zeros((2, len(self.costs), self.routes.n_states(cut)))
+                sums = np.zeros((2, len(self.costs), self.routes.n_states(cut)))
             else:
                 state, token, then = self.routes.steps[cut]
                 grown = self.onward(cut + 1)[..., then] + self.costs[:, cut, token]
-                found = _extremes(grown, state, self.routes.n_states(cut))
-            self._tables[cut, None] = found
+                sums = _extremes(grown, state, self.routes.n_states(cut))
+            self._tables[cut, None] = sums
         return self._tables[cut, None]
 
     def box(self, cells: Cells) -> tuple[Float[Array, "r cells"], Float[Array, "r cells"]]:
@@ -251,11 +251,11 @@ class HeadTerms:
         lows, highs = [], []
         for index, (grid, ends) in enumerate(zip(self.grid, self.ends)):
             channels = slice(index * GRID, (index + 1) * GRID)
-            given = pull[index] - grid[:, None] * mass
+            fixed = pull[index] - grid[:, None] * mass
             slip = self.slack * (ends[1] - ends[0]) + 4e-16 * np.abs(ends).max()
-            lows.append(np.maximum(_crossing(grid, given + rest[0, channels][:, kind]) - slip, ends[0]))
+            lows.append(np.maximum(_crossing(grid, fixed + rest[0, channels][:, kind]) - slip, ends[0]))
             # An upper bound is minus a lower bound of the negative.
-            above = -(given + rest[1, channels][:, kind])[::-1]
+            above = -(fixed + rest[1, channels][:, kind])[::-1]
             highs.append(np.minimum(-_crossing(-grid[::-1], above) + slip, ends[1]))
         return np.array(lows), np.array(highs)
 
@@ -297,8 +297,8 @@ def _crossing(grid: Float[Array, "grid"], values: Float[Array, "grid cells"]) ->
     above, below = values[left, columns], values[left + 1, columns]
     with np.errstate(all="ignore"):
         share = np.clip(np.nan_to_num(above / (above - below)), 0, 1)
-    found = grid[left] + share * (grid[left + 1] - grid[left])
-    return np.where(many == 0, grid[0], np.where(many == len(grid), grid[-1], found))
+    zero = grid[left] + share * (grid[left + 1] - grid[left])
+    return np.where(many == 0, grid[0], np.where(many == len(grid), grid[-1], zero))
 
 
 @dataclass(frozen=True)
@@ -322,13 +322,13 @@ def union(paths: Paths, patterns: Sequence[TokenPattern], most: int = STEPS) -> 
                 for cut in range(paths.length + 1)]  # fmt: skip
     # Number of prefixes per state and mask of the patterns that are still possible.
     layer: dict[tuple[int, int], int] = {(0, (1 << len(patterns)) - 1): 1}
-    found = steps = 0
+    matching = steps = 0
     for cut in range(paths.length + 1):
         kept: dict[tuple[int, int], int] = defaultdict(int)
         for (state, alive), ways in layer.items():
             alive &= states.fits(cut, state)
             if alive & finished[cut]:
-                found += ways * paths.completions[cut][state]
+                matching += ways * paths.completions[cut][state]
             elif alive:
                 kept[state, alive] += ways
         if cut == paths.length:
@@ -342,7 +342,7 @@ def union(paths: Paths, patterns: Sequence[TokenPattern], most: int = STEPS) -> 
                         layer[then, still] += ways
             if steps > most or len(layer) * (ENTRY + len(patterns) // 8) > MOST_BYTES:
                 return None
-    return found
+    return matching
 
 
 class _Conditions:

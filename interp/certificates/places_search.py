@@ -202,9 +202,9 @@ class ReadProof:
         score, values = self.real.scores.value.numpy(), self.real.values.value.numpy()
         asked = rows[:, self.at]
         positions = np.arange(seen)
-        own = score[:, asked[:, None], positions, rows[:, :seen]]  # heads, rows, positions
+        scores = score[:, asked[:, None], positions, rows[:, :seen]]  # heads, rows, positions
         top = score[:, asked].max((2, 3))
-        mass = np.exp(own - top[:, :, None])
+        mass = np.exp(scores - top[:, :, None])
         pull = mass[..., None] * values[:, positions, rows[:, :seen]]
         masses, pulls = mass.sum(2), pull.sum(2)
         stream = self.real.stream.value.numpy()[asked] + net.b_write.numpy()
@@ -242,42 +242,42 @@ class ReadProof:
     def explore(self) -> Iterator[tuple[float, int]]:
         """Split sets of inputs until all are decided; yield the operations and the inputs decided per step."""
         right_of = self.proof.right(self.at)
-        for one in self.sights():
-            cells = one.routes.all_inputs(self.after)
+        for view in self.sights():
+            cells = view.routes.all_inputs(self.after)
             stack: list[Cells] = []  # depth first, so that each level has about CELLS cells at most
             while True:
-                bounds = one.bounds(cells, right_of[cells.states[self.after]])
-                undecided, decided = self._take(one, cells, bounds)
-                yield len(cells) * one.cost, decided
+                bounds = view.bounds(cells, right_of[cells.states[self.after]])
+                undecided, decided = self._take(view, cells, bounds)
+                yield len(cells) * view.cost, decided
                 if len(undecided):
                     stack.append(cells[undecided])
                 if not stack:
                     break
-                cells, waiting = self._front(one, stack.pop())
+                cells, waiting = self._front(view, stack.pop())
                 if len(waiting):
                     stack.append(waiting)
         self.tally.finished = True
 
-    def _front(self, one: Sight, parents: Cells) -> tuple[Cells, Cells]:
+    def _front(self, view: Sight, parents: Cells) -> tuple[Cells, Cells]:
         """Split the first parents by one more place, into one batch of cells; return these and the other parents."""
         place = self._next(parents)
         assert place is not None
-        many = one.routes.fanned(parents, place).cumsum()
-        most = max(FEW_CELLS, min(CELLS, int(BATCH / one.cost)))
+        many = view.routes.fanned(parents, place).cumsum()
+        most = max(FEW_CELLS, min(CELLS, int(BATCH / view.cost)))
         first = max(1, int(np.searchsorted(many, most, side="right")))
-        return one.routes.split(parents[:first], place), parents[first:]
+        return view.routes.split(parents[:first], place), parents[first:]
 
     def _next(self, cells: Cells) -> int | None:
         """Return the place to fix next, or None if all are fixed."""
         return next((place for place in self.order if place not in cells.tokens), None)
 
-    def _take(self, one: Sight, cells: Cells, bounds: Bounds) -> tuple[Array, int]:
+    def _take(self, view: Sight, cells: Cells, bounds: Bounds) -> tuple[Array, int]:
         """Add the decided cells to the tally; return the undecided cells' indices and the number of inputs decided."""
         tally = self.tally
         tally.cells += len(cells)
         final = self._next(cells) is None
         over = bounds.right | bounds.wrong
-        sizes = one.routes.sizes(cells[np.flatnonzero(over)])
+        sizes = view.routes.sizes(cells[np.flatnonzero(over)])
         right = bounds.right[over]
         n_right, n_wrong = int(sizes[right].sum()), int(sizes[~right].sum())
         tally.right += n_right
@@ -289,18 +289,18 @@ class ReadProof:
                 tally.worst, tally.error = float(bounds.low[lowest]), float(bounds.rounding[lowest])
             first = np.flatnonzero(decided)[np.argsort(bounds.high[decided])[:NEAREST]]
             # [index]: a copy; a slice would keep the whole batch in memory.
-            near = [(float(bounds.high[index]), (one.routes, cells[np.array([index])])) for index in first.tolist()]
+            near = [(float(bounds.high[index]), (view.routes, cells[np.array([index])])) for index in first.tolist()]
             tally.nearest = sorted([*tally.nearest, *near], key=lambda pair: pair[0])[:TRIED]
-        self._keep(one, cells, np.flatnonzero(bounds.wrong))
+        self._keep(view, cells, np.flatnonzero(bounds.wrong))
         return np.flatnonzero(~decided), n_right + n_wrong
 
-    def _keep(self, one: Sight, cells: Cells, wrong: Array) -> None:
+    def _keep(self, view: Sight, cells: Cells, wrong: Array) -> None:
         """Keep the wrong cells, to count the inputs with at least one wrong answer."""
         tally = self.tally
         if tally.patterns is None or len(tally.patterns) + len(wrong) > KEPT:
             tally.patterns = None
             return
-        asked = {self.paths.order.index(self.at): one.token}
+        asked = {self.paths.order.index(self.at): view.token}
         for index in wrong.tolist():
             states = {cut: int(part[index]) for cut, part in cells.states.items() if cut}
             tokens = {place: int(part[index]) for place, part in cells.tokens.items()}
@@ -312,8 +312,8 @@ def first_error(proof: Proof, rows: Int[Tensor, "rows length"]) -> str | None:
     if not len(rows):
         return None
     wrong = rows[proof.errs(rows)]
-    found = (_generated(proof, *each) for each in zip(wrong, proof.paths.right(wrong)))
-    return next((words for words in found if words is not None), None)
+    errors = (_generated(proof, *each) for each in zip(wrong, proof.paths.right(wrong)))
+    return next((words for words in errors if words is not None), None)
 
 
 def _generated(proof: Proof, tokens: Int[Tensor, "length"], labels: Int[Tensor, "length"]) -> str | None:
@@ -324,6 +324,6 @@ def _generated(proof: Proof, tokens: Int[Tensor, "length"], labels: Int[Tensor, 
         out = model(row.to(model.cfg.device))[0, read.at].double().cpu()
         right = int(labels[read.at])
         if not bool(right_in_run(out, torch.tensor(right), proof.net.decision)):
-            said = said_in_run(task, out, right, proof.net.decision)
-            return f"{task.format(tokens)}: the answer at position {read.at} is {said}, right is {task.word(right)}"
+            answer = said_in_run(task, out, right, proof.net.decision)
+            return f"{task.format(tokens)}: the answer at position {read.at} is {answer}, right is {task.word(right)}"
     return None

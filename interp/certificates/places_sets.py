@@ -230,12 +230,12 @@ def sight(net: OneLayer, routes: Routes, at: int, token: int, real: PositionTabl
 
 def _placed(order: Array, here: Array, *tables: Array) -> list[Array]:
     """Reorder tables from positions to the automaton's places; places that are not seen get 0."""
-    found = []
+    reordered = []
     for table in tables:
         placed = np.zeros((len(order), *table.shape[1:]))
         placed[here] = table[order[here]]
-        found.append(placed)
-    return found
+        reordered.append(placed)
+    return reordered
 
 
 def _weights(tables: list[Array], usable: Array, routes: Routes, u: float) -> tuple[Array, float, float]:

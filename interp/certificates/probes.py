@@ -115,9 +115,9 @@ def margins(
 
 def _compare_answers(model: TaskModel, probes: Probes) -> int:
     """Compare predict() with the proof wherever the margin exceeds rounding; return the number compared."""
-    found = model.predict(probes.batch.tokens).cpu()
+    answers = model.predict(probes.batch.tokens).cpu()
     single = probes.right.sum(-1) == 1
-    correct = found == probes.batch.labels
+    correct = answers == probes.batch.labels
     sure = single & (probes.low > probes.bound)
     false = single & (probes.high < -probes.bound)
     bad = (sure & ~correct) | (false & correct)
@@ -164,8 +164,8 @@ def sees_its_answers(subject: Subject, batch: Batch) -> str | None:
     task = subject.task
     if subject.model.cfg.attention_dir == "causal":
         return None
-    found = layout(subject, batch)
-    several = found.wanted.shape[1] if not isinstance(found, str) else task.generates.length if task.generates else 1
+    places = layout(subject, batch)
+    several = places.wanted.shape[1] if not isinstance(places, str) else task.generates.length if task.generates else 1
     return (
         f"the model is bidirectional, and rows of task {task.name} hold the answers that it is to generate"
         if several > 1
@@ -210,8 +210,8 @@ def compare_with_fresh(
     """
     agreed = sum(_compare(model, fresh, part) for part in batches)
     for batch in answered:
-        said, right = (run.predict(batch.tokens).long() for run in (model, fresh))
-        _refuse(model, fresh, batch, first_apart(said, right, 0.0))
+        answers, right = (run.predict(batch.tokens).long() for run in (model, fresh))
+        _refuse(model, fresh, batch, first_apart(answers, right, 0.0))
         _compare_labels(model, fresh, batch)
         agreed += len(batch)
     return agreed
@@ -220,8 +220,8 @@ def compare_with_fresh(
 def _compare(model: TaskModel, fresh: TaskModel, batch: Batch) -> int:
     tokens = batch.tokens.to(fresh.cfg.device)
     mask = batch.attention_mask if bool((~batch.attention_mask).any()) and fresh.task.pad_id is None else None
-    wanted, found = fresh(tokens, attention_mask=mask), model(tokens, attention_mask=mask)
-    _refuse(model, fresh, batch, first_apart(found, wanted, of_two_runs(wanted)))
+    wanted, outputs = fresh(tokens, attention_mask=mask), model(tokens, attention_mask=mask)
+    _refuse(model, fresh, batch, first_apart(outputs, wanted, of_two_runs(wanted)))
     _compare_labels(model, fresh, batch)
     return int(wanted.shape[:-1].numel())
 
@@ -237,8 +237,8 @@ def _refuse(model: TaskModel, fresh: TaskModel, batch: Batch, row: int | None) -
 
 def _compare_labels(model: TaskModel, fresh: TaskModel, batch: Batch) -> None:
     if fresh.task.labels_tokens:
-        said, right = (task.batch(batch.tokens).labels.long() for task in (model.task, fresh.task))
-        if (row := first_apart(said, right, 0.0)) is not None:
+        labels, right = (task.batch(batch.tokens).labels.long() for task in (model.task, fresh.task))
+        if (row := first_apart(labels, right, 0.0)) is not None:
             raise UnsupportedError(
                 f"{model.spec.id} cannot be certified: its task labels {row_text(fresh.task, batch, row)} differently "
                 "from the task that its class makes from its parameters and tables"

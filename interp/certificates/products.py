@@ -106,12 +106,12 @@ def token_tables(model: TaskModel, at: int, query: int, length: int) -> PlaceTab
     """Return the tables of a model that is read at position `at`, where token `query` is, in rows of this length."""
     net, dtype = one_layer(model, length), model.embed.W_E.dtype
     seen = at + 1 if net.causal else length
-    numbers, own = Arithmetic(ROUNDOFF[torch.float64]), Arithmetic(ROUNDOFF.get(dtype, 1.0))
-    found = position_tables(net, ROUNDOFF[torch.float64], at, seen)
-    score, score_error = (part[0, query].numpy() for part in (found.scores.value, found.scores.error))
-    written = numbers.linear(found.values[0], net.write[0], net.b_write)
-    out = numbers.linear(numbers.add(written, found.stream[query]), net.read, net.b_read)
-    rows = net.rows(own, seen)
+    numbers, own_numbers = Arithmetic(ROUNDOFF[torch.float64]), Arithmetic(ROUNDOFF.get(dtype, 1.0))
+    tables = position_tables(net, ROUNDOFF[torch.float64], at, seen)
+    score, score_error = (part[0, query].numpy() for part in (tables.scores.value, tables.scores.error))
+    written = numbers.linear(tables.values[0], net.write[0], net.b_write)
+    out = numbers.linear(numbers.add(written, tables.stream[query]), net.read, net.b_read)
+    rows = net.rows(own_numbers, seen)
     flat, tokens = Tracked(rows.value.flatten(0, 1), rows.error.flatten(0, 1)), rows.value.shape[1]
     need = difference_error(model, flat, at * tokens + query, torch.arange(seen * tokens), seen, dtype)
     return PlaceTables(score, score_error, out.value.numpy(), out.error.numpy(), seen, need)
@@ -132,7 +132,7 @@ class Shares:
 
     @classmethod
     def of(cls, tables: PlaceTables, product: ProductOfSets) -> Shares:
-        found = cls([], [], [], [])
+        shares = cls([], [], [], [])
         places = [np.array(tokens) for tokens in product.places[: tables.seen]]
         top = max(float(tables.score[place, ids].max()) for place, ids in enumerate(places))
         rivals = np.delete(np.arange(tables.output.shape[2]), product.right)
@@ -146,11 +146,11 @@ class Shares:
             lead = out[:, [product.right]] - out[:, rivals]
             lead_off = slip[:, [product.right]] + slip[:, rivals] + (U + sums) * np.abs(lead)
             share, share_off = weight * lead, off * np.abs(lead) + (weight + off) * lead_off + TINY
-            found.light.append(weight - off)
-            found.heavy.append(weight + off)
-            found.low.append(share - share_off)
-            found.high.append(share + share_off)
-        return found
+            shares.light.append(weight - off)
+            shares.heavy.append(weight + off)
+            shares.low.append(share - share_off)
+            shares.high.append(share + share_off)
+        return shares
 
     def less(self, margin: Float[np.ndarray, "rivals"]) -> list[Float[np.ndarray, "tokens rivals"]]:
         """Return lower bounds on each token's term in the sum of weight times (difference - margin)."""
@@ -162,11 +162,11 @@ class Shares:
         margin = np.full(self.low[0].shape[1], np.inf)
         chosen = worst = [low.argmin(0) for low in self.low]
         for _ in range(ROUNDS):
-            found = self._margins(worst)[0]
-            better = found < margin
+            bound = self._margins(worst)[0]
+            better = bound < margin
             if not better.any():
                 break
-            margin = np.where(better, found, margin)
+            margin = np.where(better, bound, margin)
             chosen = [np.where(better, new, old) for new, old in zip(worst, chosen)]
             worst = [part.argmin(0) for part in self.less(margin)]
         nearest = int(margin.argmin())
@@ -190,9 +190,9 @@ class Shares:
                      for parts in (self.low, self.high))  # fmt: skip
         light, heavy = (np.sum([part[ids, 0] for part, ids in zip(parts, tokens)], axis=0)
                         for parts in (self.light, self.heavy))  # fmt: skip
-        found = np.where(low < 0, low / light, low / heavy), np.where(high < 0, high / heavy, high / light)
-        known = (light > 0) & np.isfinite(found[0]) & np.isfinite(found[1])
-        return np.where(known, found[0], -np.inf), np.where(known, found[1], np.inf)
+        bounds = np.where(low < 0, low / light, low / heavy), np.where(high < 0, high / heavy, high / light)
+        known = (light > 0) & np.isfinite(bounds[0]) & np.isfinite(bounds[1])
+        return np.where(known, bounds[0], -np.inf), np.where(known, bounds[1], np.inf)
 
 
 def count(shares: Shares, rivals: Bool[np.ndarray, "others"], budget: Budget) -> tuple[int, int]:
@@ -278,7 +278,7 @@ def certify_products(
                 n //= seen
                 if right + wrong < seen <= FEW:
                     alone = one_by_one(tables, product, budget)
-                    right, wrong, least = max((right, wrong, least), alone, key=lambda found: found[0] + found[1])
+                    right, wrong, least = max((right, wrong, least), alone, key=lambda tally: tally[0] + tally[1])
             rows.append((product.right, product.n_inputs, right * n, wrong * n, least))
             tokens = [*tokens, *[0] * (length - tables.seen)]
             row = torch.tensor([ids[token] for ids, token in zip(product.places, tokens)])
@@ -372,8 +372,8 @@ def _random(product: ProductOfSets, n: int, generator: torch.Generator) -> Int[T
 
 def _describe_error(model: TaskModel, row: Int[Tensor, "length"], out: Float[Tensor, "n_out"], right: int) -> str:
     """Describe an input with a wrong answer."""
-    task, said = model.task, said_in_run(model.task, out, right, model.spec)
-    return f"{task.format(row)}: the answer is {said}, right is {task.answer_words[right]}"
+    task, answer = model.task, said_in_run(model.task, out, right, model.spec)
+    return f"{task.format(row)}: the answer is {answer}, right is {task.answer_words[right]}"
 
 
 def _counterexample(model: TaskModel, nearest: list[Near]) -> str | None:

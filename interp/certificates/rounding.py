@@ -180,8 +180,8 @@ def logit_error(model: TaskModel, query: int, keys: Tensor, n: int, dtype: torch
 
 def margin_errors(model: TaskModel, query: int, keys: Tensor, n: int) -> tuple[float, float]:
     """Bound the rounding of a margin: in the model's own format plus float64, and in float64 only; see logit_error."""
-    own, here = (logit_error(model, query, keys, n, kind) for kind in (model.embed.W_E.dtype, torch.float64))
-    return own + here, here
+    own, double = (logit_error(model, query, keys, n, kind) for kind in (model.embed.W_E.dtype, torch.float64))
+    return own + double, double
 
 
 @torch.no_grad()

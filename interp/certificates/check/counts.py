@@ -74,14 +74,14 @@ def asked_by(model: Model, query: Vec, rows: Sequence[Vec], **also: Any) -> Aske
     base = model.read(layer.after(query, nothing))
     for h in range(layer.heads):
         all_scores.append(layer.scores(h, query, rows, 0))
-        said = []
+        logits = []
         for value in (layer.value(h, layer.normed(row)) for row in rows):
             at = h * len(value.mid)
             z = Vec(*(x[:at] + y + x[at + len(y) :] for x, y in zip(nothing, value)))
             out = model.read(layer.after(query, z))
-            said.append(tuple(a - b for a, b in zip(out.mid, base.mid)))
+            logits.append(tuple(a - b for a, b in zip(out.mid, base.mid)))
             rad = max(rad, max(map(add, out.rad, base.rad)))
-        all_logits.append(said)
+        all_logits.append(logits)
     return Asked(all_scores, all_logits, base.mid, max(rad, *base.rad))
 
 
@@ -165,8 +165,8 @@ def counts(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
     total = (b - a + 1) * (d - c + 1) * (g - e + 1)
     need(seen == total == sum(n for _, n in root.inputs()), f"the parts hold {seen} inputs, the domain {total}")
     need(errors == [[z, wrong[z]] for z in sorted(wrong)], f"errors are {sorted(wrong.items())[:9]}, not as claimed")
-    said = sentence(model.task, domain, root)
-    return said, model.drift(model.words[token], rows, b + d + g + len(marks))
+    claim = sentence(model.task, domain, root)
+    return claim, model.drift(model.words[token], rows, b + d + g + len(marks))
 
 
 def sentence(task: str, domain: dict[str, Any], root: Zone) -> str:
@@ -174,13 +174,13 @@ def sentence(task: str, domain: dict[str, Any], root: Zone) -> str:
     (a, b), (c, d), (e, g) = domain["box"]
     total, sizes = (b - a + 1) * (d - c + 1) * (g - e + 1), dict(root.inputs())
     read, marks, counted, (first, second) = (domain[name] for name in ("read", "marks", "counted", "answers"))
-    said = (f"at token {read}, which sees {marks} and n0, n1, n2 times {counted}, the largest output is {first} "
-            f"where n1 > n0, else {second}, on every one of {total} inputs "
-            f"(n0 in {a}..{b}, n1 in {c}..{d}, n2 in {e}..{g})")  # fmt: skip
+    claim = (f"at token {read}, which sees {marks} and n0, n1, n2 times {counted}, the largest output is {first} "
+             f"where n1 > n0, else {second}, on every one of {total} inputs "
+             f"(n0 in {a}..{b}, n1 in {c}..{d}, n2 in {e}..{g})")  # fmt: skip
     if domain["errors"]:
         places = "; ".join(f"n1 - n0 = {z}: {n} of {sizes[z]}" for z, n in domain["errors"])
-        said += f" but exactly {sum(n for _, n in domain['errors'])}, on which it is not ({places})"
-    return said_of(task, task == "count01", said)
+        claim += f" but exactly {sum(n for _, n in domain['errors'])}, on which it is not ({places})"
+    return said_of(task, task == "count01", claim)
 
 
 def head_of(bounds: Sequence[tuple[int, int]], logits: Sequence[Sequence[int]], i: int, j: int) -> Head:
@@ -204,8 +204,8 @@ def count_part(
     pairs = [(i, j) for i, j in heads if i == right] if item is None else [(item, right)]
     need(item != right, "the right answer is not an error")
     for i, j in pairs:
-        found = least(zone, base[i] - base[j], heads[i, j])
-        need(found >= wanted, f"output {i} exceeds {j} by {about(found)} at least, {about(wanted)} is wanted")
+        lead = least(zone, base[i] - base[j], heads[i, j])
+        need(lead >= wanted, f"output {i} exceeds {j} by {about(lead)} at least, {about(wanted)} is wanted")
 
 
 def maxima(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
@@ -227,19 +227,19 @@ def maxima(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
 
 
 def maxima_sentence(K: int, v: int, wrong: list[list[int]]) -> str:
-    said = f"max-of-k: at '=' the largest of {K} numbers below {v} has the largest output, for all {v}^{K} inputs"
+    claim = f"max-of-k: at '=' the largest of {K} numbers below {v} has the largest output, for all {v}^{K} inputs"
     if not wrong:
-        return said
+        return claim
     places = "; ".join(f"largest {m}: {n} of {(m + 1) ** K - m**K}" for m, n in wrong)
-    return said + f" but exactly {sum(n for _, n in wrong)}, for which it has not ({places})"
+    return claim + f" but exactly {sum(n for _, n in wrong)}, for which it has not ({places})"
 
 
 def errors_of_maxima(model: Model, K: int, v: int, margin: int, spread: Spread) -> tuple[list[list[int]], int]:
     """Return each maximum that has wrong inputs with the number of these, and the rounding bound."""
     rows = [model.embed(t, i, K + 1) for i in range(K) for t in range(v)] + [model.embed(v, K, K + 1)]
     asked = asked_by(model, rows[-1], rows, n_heads=(1,), positions=("none", "learned"), max_length=(None, K + 1))
-    found = spread(partial(one_maximum, asked, K, v, margin), [(m, at) for m in range(v) for at in range(K)])
-    wrong = [[m, n] for m in range(v) if (n := sum(found[m * K : m * K + K]))]
+    n_wrong = spread(partial(one_maximum, asked, K, v, margin), [(m, at) for m in range(v) for at in range(K)])
+    wrong = [[m, n] for m in range(v) if (n := sum(n_wrong[m * K : m * K + K]))]
     return wrong, model.drift(rows[-1], rows, K + 1)
 
 

@@ -117,12 +117,12 @@ class Decoder:
     @lru_cache(maxsize=1 << 14)  # noqa: B019
     def turned(self, which: str, head: int, token: int, place: int) -> Vec:
         """Return a query ("q") or key ("k"), after norm and rotation."""
-        found = (self.q if which == "q" else self.k)[head](self.inner(token, place), REALS)
+        vector = (self.q if which == "q" else self.k)[head](self.inner(token, place), REALS)
         if self.qk_norms is not None:
-            found = rms_norm(found, self.qk_norms["qk".index(which)], self.eps)
+            vector = rms_norm(vector, self.qk_norms["qk".index(which)], self.eps)
         if self.turns is None:
-            return found
-        ends: list[Pair] = list(found.ends())
+            return vector
+        ends: list[Pair] = list(vector.ends())
         for a, b, share in self.turns:
             base = self.model.spec["rotary_base"]
             cos, sin = turn(fixed(float(base), "rotary_base"), share, place)
@@ -160,11 +160,11 @@ def rms_norm(x: Vec, weight: Sequence[int], eps: float) -> Vec:
     most = ceil_div(sum((abs(m) + r) ** 2 for m, r in zip(x.mid, x.rad)), d * ONE) + small
     need(least > 0, "a norm divides by a number that could be 0")
     low, high = isqrt(least << P), isqrt(most << P) + 1
-    found = []
+    bounds = []
     for (a, b), w in zip(x.ends(), weight):
         ends = [(a << P) // low, (a << P) // high, ceil_div(b << P, low), ceil_div(b << P, high)]
-        found.append(_times((min(ends), max(ends)), (w, w)))
-    lows, highs = zip(*found)
+        bounds.append(_times((min(ends), max(ends)), (w, w)))
+    lows, highs = zip(*bounds)
     return Vec.between(lows, highs, (0,) * d)
 
 

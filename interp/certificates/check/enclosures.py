@@ -141,15 +141,15 @@ class Vec(NamedTuple):
 
 
 def plus(x: Vec, y: Vec, f: Format) -> Vec:
-    found = Vec(*(tuple(map(add, a, b)) for a, b in zip(x, y)))
+    total = Vec(*(tuple(map(add, a, b)) for a, b in zip(x, y)))
     if not f.bits:
-        return found
+        return total
     # The model may multiply each by a matrix before adding, so rounding is bounded without cancellation.
-    sizes, reach = found.sizes(), list(map(add, x.sizes(), y.sizes()))
+    sizes, reach = total.sizes(), list(map(add, x.sizes(), y.sizes()))
     need(max(reach) < f.largest, "a sum might overflow")
     once, twice = f.gamma(1), f.gamma(len(sizes) + 3)
-    err = (e + f.eta + up(once * size + twice * (most - size)) for e, size, most in zip(found.err, sizes, reach))
-    return found._replace(err=tuple(err))
+    err = (e + f.eta + up(once * size + twice * (most - size)) for e, size, most in zip(total.err, sizes, reach))
+    return total._replace(err=tuple(err))
 
 
 def relu(x: Vec) -> Vec:

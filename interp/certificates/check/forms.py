@@ -52,10 +52,10 @@ class Columns:
         """Return one output minus each other one: column, absolute values, bias; all with errors below one unit."""
         if right not in self._leads:
             need(0 <= right < len(self.columns) > 1, "there is no such output")
-            own, shift = self.columns[right], self.bias[right]
-            found = [([a - b for a, b in zip(own, column)], shift - bias)
+            right_column, shift = self.columns[right], self.bias[right]
+            leads = [([a - b for a, b in zip(right_column, column)], shift - bias)
                      for j, (column, bias) in enumerate(zip(self.columns, self.bias)) if j != right]  # fmt: skip
-            self._leads[right] = [(w, [abs(a) + 1 for a in w], bias) for w, bias in found]
+            self._leads[right] = [(w, [abs(a) + 1 for a in w], bias) for w, bias in leads]
         return self._leads[right]
 
     def __call__(self, x: Form) -> Form:
@@ -91,7 +91,7 @@ def rms(x: Form, weight: Sequence[int], eps: int) -> Form | None:
     low = max(center - reach, nearest + eps)
     if low <= 0:
         return None
-    root = isqrt(center << F)  # truncated, like everything below: relative errors of at most 2^-30 go into `found`
+    root = isqrt(center << F)  # truncated, like everything below: relative errors of at most 2^-30 go into `slope_rest`
     value = (UNIT << F) // max(root, 1)
     lowest = isqrt(low << F)
     if lowest < 1 << (F // 2):
@@ -102,11 +102,11 @@ def rms(x: Form, weight: Sequence[int], eps: int) -> Form | None:
     beyond = ceil_div(bend * reach * reach, low << F) + 1
     off = ceil_div(value, root) + 4  # error of the value: the root is off by at most one unit
     steep_off = ceil_div(steep * 2, root) + 4
-    found = ceil_div(steep * rest, UNIT) + beyond + off + ceil_div(steep_off * reach, UNIT) + len(slopes)
+    slope_rest = ceil_div(steep * rest, UNIT) + beyond + off + ceil_div(steep_off * reach, UNIT) + len(slopes)
     ends = (UNIT << F) // (isqrt(center + reach << F) + 1), ceil_div(UNIT << F, lowest)
     flat = (ends[1] - ends[0]) // 2 + 1
-    if 2 * found < flat:
-        scale = Form([value] * n, [[-(steep * s) >> F] * n for s in slopes], [found] * n)
+    if 2 * slope_rest < flat:
+        scale = Form([value] * n, [[-(steep * s) >> F] * n for s in slopes], [slope_rest] * n)
     else:  # for large sets the plain range is tighter
         scale = Form([sum(ends) // 2] * n, [[0] * n for _ in slopes], [flat] * n)
     y = product(x, scale)
@@ -222,8 +222,8 @@ def _normal(x: int) -> tuple[int, int]:
         term = (term * square >> P) // i
         total += term
     wide = exp_wide(square >> 1, more)
-    found = (ONE >> 1) + (total * wide >> more) * isqrt((1 << 3 * P) // (2 * PI)) // (ONE * ONE << more)
-    return (found if x >= 0 else ONE - found), bell
+    probability = (ONE >> 1) + (total * wide >> more) * isqrt((1 << 3 * P) // (2 * PI)) // (ONE * ONE << more)
+    return (probability if x >= 0 else ONE - probability), bell
 
 
 def exp_wide(x: int, more: int) -> int:

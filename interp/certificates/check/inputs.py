@@ -27,17 +27,17 @@ Found = tuple[str, int]
 
 def is_right(model: Model, out: Vec, answers: Sequence[int], margin: int) -> bool:
     """Test whether a right output exceeds all others by the margin. Raises Fault if this is not certain."""
-    said = list(out.ends())
+    bounds = list(out.ends())
     if model.spec["decision"] == "sigmoid":  # yes if the output is positive
-        said = [(0, 0), said[0]]
+        bounds = [(0, 0), bounds[0]]
     elif model.spec["decision"] == "indicator":  # yes if |output| is at most the tolerance
         edge = fixed(model.spec["tolerance"], "tolerance")
-        said = [(max(0, abs(out.mid[0]) - out.rad[0]), abs(out.mid[0]) + out.rad[0]), (edge, edge)]
-    others = [j for j in range(len(said)) if j not in answers]
-    need(answers and others and max(answers) < len(said), f"answers {answers} are none or all of the outputs")
-    if max(said[j][0] for j in answers) - max(said[j][1] for j in others) >= margin:
+        bounds = [(max(0, abs(out.mid[0]) - out.rad[0]), abs(out.mid[0]) + out.rad[0]), (edge, edge)]
+    others = [j for j in range(len(bounds)) if j not in answers]
+    need(answers and others and max(answers) < len(bounds), f"answers {answers} are none or all of the outputs")
+    if max(bounds[j][0] for j in answers) - max(bounds[j][1] for j in others) >= margin:
         return True
-    apart = max(said[j][0] for j in others) - max(said[j][1] for j in answers)
+    apart = max(bounds[j][0] for j in others) - max(bounds[j][1] for j in answers)
     need(apart >= margin, f"the answers {answers} are neither right nor wrong by the margin")
     return False
 
@@ -57,17 +57,17 @@ def inputs(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
         need(places and sorted(set(places)) == places, "places must ascend")
         need(all(sorted(set(wholes(item[1], 0, 1 << 24, "an answer"))) == item[1] for item in reads), "answers ascend")
         if at != "all":
-            one = {"first": 0, "last": len(tokens) - 1}.get(at)
-            one = tokens.index(token) if one is None and token in tokens else one
-            need(places == [one], f"row {tokens!r:.80} is not read where its answer stands")
+            expected = {"first": 0, "last": len(tokens) - 1}.get(at)
+            expected = tokens.index(token) if expected is None and token in tokens else expected
+            need(places == [expected], f"row {tokens!r:.80} is not read where its answer stands")
         if task is not None:
             wanted = [[place, [answer]] for place, answer in sorted(task.right(tokens).items())]
             need(reads == wanted, f"what is right in row {tokens!r:.80} is {wanted!r:.200}, not what the file says")
     need(parts and len(seen) == len(parts), "an input occurs twice, or there is none")
-    found = spread(partial(one_input, model, margin), parts)
-    wrong = [[i, place] for i, (places, _) in enumerate(found) for place in places]
+    results = spread(partial(one_input, model, margin), parts)
+    wrong = [[i, place] for i, (places, _) in enumerate(results) for place in places]
     need(errors == wrong, f"wrong answers are {wrong[:9]}, not as claimed")
-    return sentence(model, token, parts, len(wrong), task), max(rounding for _, rounding in found)
+    return sentence(model, token, parts, len(wrong), task), max(rounding for _, rounding in results)
 
 
 def sentence(model: Model, token: int | None, parts: list[Any], wrong: int, task: Known | None) -> str:
@@ -75,8 +75,8 @@ def sentence(model: Model, token: int | None, parts: list[Any], wrong: int, task
     answers, most = sum(len(part[1]) for part in parts), max(len(item[1]) for part in parts for item in part[1])
     rows = {tuple(part[0]) for part in parts}
     if task is not None and (every := task.every(rows)) is not None:
-        said = f"{model.task}: right {every}, {len(rows)} inputs, rows without padding"
-        return said + (f" but exactly {wrong} of {answers} answers, which are wrong" if wrong else "")
+        claim = f"{model.task}: right {every}, {len(rows)} inputs, rows without padding"
+        return claim + (f" but exactly {wrong} of {answers} answers, which are wrong" if wrong else "")
     where = "rows without padding" + ("" if token is None else f", read at token {token}")
     if task is not None:
         return (f"{model.task}: {wrong} of {answers} answers are wrong in {len(rows)} chosen inputs, {where}, and "
@@ -135,20 +135,20 @@ def strings(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) 
         else:
             work += [(n, [first, *[1] * ones]) for first in (0, 1) for ones in range(n)]
     totals = dict.fromkeys(range(1, longest + 1), 0)
-    found = spread(
+    results = spread(
         partial({"string": each_string, "class": one_class, "average": one_average}[by], model, margin), work
     )
-    for (n, _), (many, bad, moved) in zip(work, found):
+    for (n, _), (many, bad, moved) in zip(work, results):
         totals[n], wrong[n], rounding = totals[n] + many, wrong[n] + bad, max(rounding, moved)
     need(totals == {n: 2**n for n in totals}, "strings are left out")
     where = [[n, bad] for n, bad in wrong.items() if bad]
     need(errors == where, f"errors are {where[:20]}, not as claimed")
-    said = f"{model.task}: right on every string of 1 to {longest} symbols, {2 ** (longest + 1) - 2} strings"
-    said += ", rows without padding"
+    claim = f"{model.task}: right on every string of 1 to {longest} symbols, {2 ** (longest + 1) - 2} strings"
+    claim += ", rows without padding"
     if where:
         each = "; ".join(f"{n} symbols: {bad}" for n, bad in where)
-        said += f" but exactly {sum(bad for _, bad in where)}, on which it errs ({each})"
-    return said, rounding
+        claim += f" but exactly {sum(bad for _, bad in where)}, on which it errs ({each})"
+    return claim, rounding
 
 
 def each_string(model: Model, margin: int, n: int, start: list[int]) -> tuple[int, int, int]:

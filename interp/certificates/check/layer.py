@@ -32,7 +32,7 @@ def drifts(scores: Vec, columns: Iterable[Sequence[tuple[int, int]]], keys: int,
     """Bound the errors of a format's means (or sums) of at most `keys` values. columns: pairs (size, err) of values."""
     if not f.bits:
         return [0 for _ in columns]
-    relative, found, reach = softmax_error(scores, keys, f) if softmax else 0, [], max(scores.sizes())
+    relative, errs, reach = softmax_error(scores, keys, f) if softmax else 0, [], max(scores.sizes())
     under = 4 * keys * up(ONE, 39 if f.bits == 24 else P) if softmax else 0  # underflow of weights times values
     for column in columns:
         size, err = max(s for s, _ in column), max(e for _, e in column)
@@ -41,8 +41,8 @@ def drifts(scores: Vec, columns: Iterable[Sequence[tuple[int, int]]], keys: int,
             size = keys * up(reach * size)
         need(2 * keys * size < f.largest, "a sum of values might overflow")
         err += up((relative + f.gamma(keys + 4) * 2) * (size + err)) + 4 * f.eta * keys * (2 + (size >> P))
-        found.append(err + under)
-    return found
+        errs.append(err + under)
+    return errs
 
 
 def weights_of(scores: Vec, softmax: bool) -> list[tuple[int, int]]:
@@ -59,13 +59,13 @@ def attend(scores: Vec, values: Sequence[Vec], softmax: bool, f: Format) -> Vec:
     total = sum(mids) if softmax else ONE
     least = total - sum(rads) if softmax else ONE
     need(least > 0, "the bound on an attention weight is not above 0")
-    reach, found, spread = [abs(m) + r for m, r in zip(mids, rads)], [], []
+    reach, middles, spread = [abs(m) + r for m, r in zip(mids, rads)], [], []
     for column, radii in zip(zip(*(v.mid for v in values)), zip(*(v.rad for v in values))):
-        found.append(middle := sum(map(mul, mids, column)) // total)
+        middles.append(middle := sum(map(mul, mids, column)) // total)
         far = [abs(x - middle) for x in column] if softmax else map(abs, column)
         spread.append(ceil_div(sum(map(mul, reach, radii)) + sum(map(mul, rads, far)) + total, least))
     sizes = zip(*(zip(value.sizes(), value.err) for value in values))
-    return Vec(tuple(found), tuple(spread), tuple(drifts(scores, sizes, len(values), softmax, f)))
+    return Vec(tuple(middles), tuple(spread), tuple(drifts(scores, sizes, len(values), softmax, f)))
 
 
 class EnclosedLayer:
@@ -152,7 +152,7 @@ class EnclosedLayer:
         q, f = self.query(h, self.normed(asking)), self.model.f
         q_sizes, q_reach = q.sizes(), [abs(m) + r for m, r in zip(q.mid, q.rad)]
         (low, high), gamma, width = self.factor(n), f.gamma(len(q.mid) + 8), len(q.mid)
-        middle, off, found = (low + high) >> 1, (high - low + 1) >> 1, []
+        middle, off, scores = (low + high) >> 1, (high - low + 1) >> 1, []
         for k in (self.key(h, self.normed(row)) for row in rows):
             mid = sum(map(mul, q.mid, k.mid)) >> P
             rad = up(sum(map(mul, q_reach, k.rad)) + sum(abs(m) * r for m, r in zip(k.mid, q.rad))) + 1
@@ -164,8 +164,8 @@ class EnclosedLayer:
                 err = up(sum(map(mul, q.err, sizes)) + sum(map(mul, q_sizes, k.err))) + up(gamma * size)
                 err += f.eta * (width + 2 + up(sum(sizes) + sum(q_sizes)))
                 err = up(high * err + f.gamma(8) * up(size * high)) + 2 * f.eta
-            found.append((mid * middle >> P, up(rad * high + abs(mid) * off) + 1, err))
-        return Vec(*map(tuple, zip(*found)))
+            scores.append((mid * middle >> P, up(rad * high + abs(mid) * off) + 1, err))
+        return Vec(*map(tuple, zip(*scores)))
 
     def run(self, rows: Sequence[Vec], asking: Iterable[int]) -> list[Vec]:
         """Return the residual stream after this layer, at the query positions."""
@@ -173,7 +173,7 @@ class EnclosedLayer:
         seen = list(rows) if self.places is None else [plus(row, at, f) for row, at in zip(rows, self.places)]
         need(not self.linear or n == self.model.longest, "a fixed pattern is for rows of max_length tokens")
         done: dict[Any, Vec] = {}
-        found = []
+        stream = []
         for i in asking:
             known = (rows[i], seen[i], i if causal or self.linear else None)
             if known not in done:
@@ -183,8 +183,8 @@ class EnclosedLayer:
                     mixed = attend(scores, [self.value(h, self.normed(row)) for row in keys], self.softmax, f)
                     z = Vec(*map(add, z, mixed))
                 done[known] = self.after(rows[i], z)
-            found.append(done[known])
-        return found
+            stream.append(done[known])
+        return stream
 
     @lru_cache(maxsize=1 << 12)  # noqa: B019
     def normed(self, row: Vec) -> Vec:

@@ -156,10 +156,10 @@ class Model(ModelWeights):
         if not f.bits:
             return 0
         for h in range(layer.heads):
-            found = scores or layer.scores(h, query, seen, 0)
+            head_scores = scores or layer.scores(h, query, seen, 0)
             columns = list(zip(*(zip(v.sizes(), v.err) for v in (layer.value(h, layer.normed(row)) for row in seen))))
-            many = 1 if layer.softmax else up(keys * max(found.sizes()))
-            errs = drifts(found, columns, keys, layer.softmax, f)
+            many = 1 if layer.softmax else up(keys * max(head_scores.sizes()))
+            errs = drifts(head_scores, columns, keys, layer.softmax, f)
             z += [(0, max(size for size, _ in column) * many, err) for column, err in zip(columns, errs)]
         out = self.read(layer.after(query, Vec(*map(tuple, zip(*z)))))
         return 4 * max(out.err)  # two outputs, doubled for an evaluation that reads out before it averages

@@ -121,11 +121,11 @@ def places(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
     need(model.longest is None or whole(model.longest, 1, 1 << 20, "max_length"), "")
     need(held is None or len(held) == model.longest, "there is not one row for each position")
     need(model.longest is None or len(rows.order) <= model.longest, "a row is longer than the model's positions")
-    given = {whole(at, 0, len(rows.order) - 1, "a position"): (order, bases)
-             for at, order, bases in (listed(part, "a part", 3) for part in listed(parts, "parts"))}  # fmt: skip
-    need(len(given) == len(parts) and sorted(given) == sorted(rows.reads), "a position that is read is left out")
+    splits = {whole(at, 0, len(rows.order) - 1, "a position"): (order, bases)
+              for at, order, bases in (listed(part, "a part", 3) for part in listed(parts, "parts"))}  # fmt: skip
+    need(len(splits) == len(parts) and sorted(splits) == sorted(rows.reads), "a position that is read is left out")
     work = []
-    for at, (order, bases) in given.items():
+    for at, (order, bases) in splits.items():
         free = [place for place, position in enumerate(rows.order) if position < at]
         need(sorted(wholes(order, 0, len(rows.order) - 1, "a place")) == free, "the places are not all visible ones")
         tokens = {token for _, token, _ in rows.steps[rows.order.index(at)]}
@@ -242,31 +242,31 @@ class PlaceTerms:
     def between(self, start: int, stop: int) -> dict[int, dict[int, list[int]]]:
         """Return the smallest sums over all paths from each state at one cut to each state at another."""
         if (start, stop) not in self._tables:
-            found = {state: {state: self.nothing} for state in self.states[start]}
+            sums = {state: {state: self.nothing} for state in self.states[start]}
             for place in range(start, stop):
-                found = {state: self._stepped(here, place) for state, here in found.items()}
-            self._tables[start, stop] = found
+                sums = {state: self._stepped(here, place) for state, here in sums.items()}
+            self._tables[start, stop] = sums
         return self._tables[start, stop]
 
     def _stepped(self, here: dict[int, list[int]], place: int) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        sums: dict[int, list[int]] = {}
         for state, token, then in self.steps[place]:
             if state in here:
                 cost = self.costs.get((place, token))
                 grown = here[state] if cost is None else list(map(add, here[state], cost))
-                found[then] = list(map(min, found[then], grown)) if then in found else grown
-        return found
+                sums[then] = list(map(min, sums[then], grown)) if then in sums else grown
+        return sums
 
     def onward(self, cut: int) -> dict[int, list[int]]:
         """Return the smallest sums from each state to the end."""
         if cut not in self._onward:
-            after, found = self.onward(cut + 1), dict[int, list[int]]()
+            after, sums = self.onward(cut + 1), dict[int, list[int]]()
             for state, token, then in self.steps[cut]:
                 if then in after:
                     cost = self.costs.get((cut, token))
                     grown = after[then] if cost is None else list(map(add, after[then], cost))
-                    found[state] = list(map(min, found[state], grown)) if state in found else grown
-            self._onward[cut] = found
+                    sums[state] = list(map(min, sums[state], grown)) if state in sums else grown
+            self._onward[cut] = sums
         return self._onward[cut]
 
     def bound(self, states: dict[int, int], tokens: dict[int, int], given: list[int], right: int) -> int | None:
@@ -288,8 +288,8 @@ class PlaceTerms:
     def prove(self, states: dict[int, int], tokens: dict[int, int], given: list[int], order: Sequence[int], right: int,
               least: int) -> None:  # fmt: skip
         """Prove that one output leads all others by the margin on all these inputs, splitting them if necessary."""
-        found = self.bound(states, tokens, given, right)
-        if found is not None and found >= least:
+        bound = self.bound(states, tokens, given, right)
+        if bound is not None and bound >= least:
             return
         need(len(tokens) < len(order), f"output {right} does not lead by the margin where places have {tokens}")
         place = order[len(tokens)]

@@ -32,17 +32,17 @@ def read(path: str) -> dict[str, Any]:
         if data[:2] == b"\x1f\x8b":
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_BYTES + 1)
         need(len(data) <= MAX_BYTES, f"the file holds more than {MAX_BYTES} bytes")
-        found = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_constant, parse_float=_float)
+        content = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_constant, parse_float=_float)
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise Fault(f"the file cannot be read: {type(error).__name__}: {str(error)[:200]}") from None
-    need(type(found) is dict, "the file holds no JSON object")
-    return dict(found)
+    need(type(content) is dict, "the file holds no JSON object")
+    return dict(content)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    need(len(found) == len(pairs), f"a key occurs twice among {sorted(key for key, _ in pairs)[:20]}")
-    return found
+    entries = dict(pairs)
+    need(len(entries) == len(pairs), f"a key occurs twice among {sorted(key for key, _ in pairs)[:20]}")
+    return entries
 
 
 def _constant(name: str) -> None:

@@ -114,8 +114,8 @@ def slots(around: Around) -> None:
             for lead, wanted in around.open(k, lo, hi):
                 for slopes, offset in lines(lead, lo, hi):
                     each = [sum(map(mul, slopes, around.values[o])) for o in others]
-                    found = least_sum(min(each), max(each), sum(map(mul, slopes, mine)), k)
-                    if int(found) + sum(map(mul, slopes, own)) + offset >= wanted << (P + C):
+                    least = least_sum(min(each), max(each), sum(map(mul, slopes, mine)), k)
+                    if int(least) + sum(map(mul, slopes, own)) + offset >= wanted << (P + C):
                         break
                 else:
                     raise around.not_proved(k)
@@ -202,8 +202,8 @@ def sequences(model: Model, domain: Any, parts: Any, margin: int, spread: Spread
     )
     if model.task == "histogram":
         own_T, own_L, bos, zero = histogram(model)
-        own = [list(range(T)), [T] * bos, [n - (not zero) for n in range(1, L + 1)], T, L]
-        need([counted, marks, right, own_T, own_L] == own, "the histogram has other tokens, or other classes")
+        expected = [list(range(T)), [T] * bos, [n - (not zero) for n in range(1, L + 1)], T, L]
+        need([counted, marks, right, own_T, own_L] == expected, "the histogram has other tokens, or other classes")
     linear = model.layers[0].linear
     model.require(direction=("bidirectional",), readout=("relu_mlp",), readout_width=None, norm_eps=None, scale=None,
                   mixing=("dot", "linear"), normalizer=("softmax", "none"), value_output=("identity",),
@@ -212,13 +212,13 @@ def sequences(model: Model, domain: Any, parts: Any, margin: int, spread: Spread
     need(not (linear and marks), "a fixed pattern is checked without marks")
     work = list(zip(range(T), listed(parts, "parts", T)))
     rounding = max(spread(partial(one_token, model, [*counted, *marks], T, L, right, margin), work))
-    said = sentence(model.task, counted, marks, L, right)
-    return said, rounding
+    claim = sentence(model.task, counted, marks, L, right)
+    return claim, rounding
 
 
 def sentence(task: str, counted: Sequence[int], marks: Sequence[int], L: int, right: Sequence[int]) -> str:
     """Return the claim about all sequences; for unknown tasks the classes come from the file."""
     after = f", each after token {marks[0]}" if marks else ""
-    said = (f"in all {len(counted)}^{L} sequences of {L} tokens among {runs(counted)}{after}, every token that occurs "
-            f"1, 2, ... {L} times in its own has its largest output at {runs(right)}, in this order")  # fmt: skip
-    return said_of(task, task == "histogram", said)
+    claim = (f"in all {len(counted)}^{L} sequences of {L} tokens among {runs(counted)}{after}, every token that occurs "
+             f"1, 2, ... {L} times in its own has its largest output at {runs(right)}, in this order")  # fmt: skip
+    return said_of(task, task == "histogram", claim)

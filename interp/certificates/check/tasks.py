@@ -33,18 +33,18 @@ class Known(NamedTuple):
 
 def find_task(model: Model) -> Known | None:
     """Return the model's task; None if it is unknown. Raises Fault for parameters that the task does not have."""
-    made = {"histogram": _histogram, "count01": _count01, "max-of-k": _equals, "modular-addition": _equals}
+    makers = {"histogram": _histogram, "count01": _count01, "max-of-k": _equals, "modular-addition": _equals}
     if model.task in LANGUAGES:
         return _language(model)
-    return made[model.task](model) if model.task in made else None
+    return makers[model.task](model) if model.task in makers else None
 
 
 def parameters_of(model: Model, **defaults: Any) -> list[Any]:
     """Return the task's parameters in the order of `defaults`."""
-    given = {**defaults, **model.parameters}
-    right = set(given) == set(defaults) and all(type(given[name]) is type(defaults[name]) for name in defaults)
+    values = {**defaults, **model.parameters}
+    right = set(values) == set(defaults) and all(type(values[name]) is type(defaults[name]) for name in defaults)
     need(right, f"task {model.task} has the parameters {', '.join(defaults)}")
-    return [given[name] for name in defaults]
+    return [values[name] for name in defaults]
 
 
 def histogram(model: Model) -> tuple[int, int, bool, bool]:

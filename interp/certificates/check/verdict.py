@@ -84,14 +84,14 @@ def main() -> int:
     parser.add_argument("--sha256", help="expected hash of the model's spec and weights")
     parser.add_argument("--checkpoint", help="a safetensors file that must have the same weights")
     parser.add_argument("--processes", type=int, default=1)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        need(given.processes >= 1, "--processes must be at least 1")
-        evidence = read(given.evidence)
-        model, proved, rounding = check(evidence, given.processes)
-        if given.sha256 is not None:
-            need(given.sha256 == model.sha256, f"the model has SHA-256 {model.sha256}, not the one given")
-        files = [] if given.checkpoint is None else compare_checkpoint(model, given.checkpoint)
+        need(arguments.processes >= 1, "--processes must be at least 1")
+        evidence = read(arguments.evidence)
+        model, proved, rounding = check(evidence, arguments.processes)
+        if arguments.sha256 is not None:
+            need(arguments.sha256 == model.sha256, f"the model has SHA-256 {model.sha256}, not the one given")
+        files = [] if arguments.checkpoint is None else compare_checkpoint(model, arguments.checkpoint)
     except Fault as fault:
         message = "".join(c if c.isprintable() else "?" for c in str(fault))  # a hostile file may contain line breaks
         print(f"DOES NOT HOLD: {message}")

@@ -92,9 +92,9 @@ class ModelWeights:
         plain = type(self.task) is str and NAME.fullmatch(self.task)  # a name must not read like another claim
         need(plain and type(self.parameters) is dict, "spec.task must name a task in letters and digits")
         canonical = json.dumps(spec, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-        said = f"{self.task}-d{self.d}-h{self.layer_specs[0]['n_heads']}-{hashlib.sha256(canonical).hexdigest()[:10]}"
-        need(name == said, f"the model is called {name!r:.80}, and its spec {said}")
-        self.name = said
+        wanted = f"{self.task}-d{self.d}-h{self.layer_specs[0]['n_heads']}-{hashlib.sha256(canonical).hexdigest()[:10]}"
+        need(name == wanted, f"the model is called {name!r:.80}, and its spec {wanted}")
+        self.name = wanted
         need(type(weights) is dict and len(weights) <= 1000, "weights must be an object")
         self.shapes: dict[str, list[int]] = {}
         self.values: dict[str, list[float]] = {}
@@ -116,9 +116,9 @@ class ModelWeights:
 
     def tensor(self, name: str, *shape: int) -> list[int]:
         """Return the numbers of a tensor of this shape; 0 means any size."""
-        found = self.shapes.get(name, [])
-        right = len(found) == len(shape) and all(n in (0, m) for n, m in zip(shape, found))
-        need(right, f"{name} has shape {found}, not {list(shape)}")
+        stored = self.shapes.get(name, [])
+        right = len(stored) == len(shape) and all(n in (0, m) for n, m in zip(shape, stored))
+        need(right, f"{name} has shape {stored}, not {list(shape)}")
         self.unused.discard(name)
         return [fixed(value, name) for value in self.values[name]]
 
@@ -169,8 +169,8 @@ def compare_checkpoint(model: ModelWeights, path: str) -> list[str]:
             first, last = item["data_offsets"]
             code = {"F32": "f", "F64": "d"}[item["dtype"]]
             body = data[8 + size + first : 8 + size + last]
-            found = struct.unpack(f"<{math.prod(shape)}{code}", body)
-            need([x.hex() for x in found] == [x.hex() for x in model.values[name]], f"{name} differs from {path}")
+            numbers = struct.unpack(f"<{math.prod(shape)}{code}", body)
+            need([x.hex() for x in numbers] == [x.hex() for x in model.values[name]], f"{name} differs from {path}")
         others = [name for name in header if name not in model.shapes and not name.startswith(("__", "task."))]
         need(not others, f"{path} also holds {others[:3]}")
         if (record := header.get("__metadata__", {}).get("interp")) is not None:
