@@ -31,12 +31,12 @@ def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     K, v = task.terms, task.base
     margin = REFUTED_MARGIN if certificate.status == "refuted" else certificate.worst_margin * (1 - 2.0**-10)
     margin = float.fromhex(round_bound_down(margin))
-    found = _errors(model, K, v, margin)
-    total = sum(n for _, n in found)
+    errors = _errors(model, K, v, margin)
+    total = sum(n for _, n in errors)
     if certificate.n_errors not in (None, total):
         raise InterpError(f"the certificate counts {certificate.n_errors} errors, its evidence {total}")
-    said = maxima_sentence(K, v, found)
-    return Finding("maxima", {"errors": found}, [], margin, said, lambda model: _search(model, K, v, 1)[1])
+    subject = maxima_sentence(K, v, errors)
+    return Finding("maxima", {"errors": errors}, [], margin, subject, lambda model: _search(model, K, v, 1)[1])
 
 
 def _errors(model: TaskModel, K: int, v: int, margin: float) -> list[list[int]]:

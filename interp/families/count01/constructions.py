@@ -80,14 +80,14 @@ def minimal(N: int = 8, n_max: int = 200) -> Construct:
             f"the smallest N that is enough is {next(n for n in range(N, 31) if largest_n2(n) >= n_max)}"
         )
     a = threshold(N)
-    one = torch.ones(1, 1, 1, dtype=torch.float64)
+    unit = torch.ones(1, 1, 1, dtype=torch.float64)
     out = torch.zeros(1, 8, dtype=torch.float64)
     out[0, 5:] = torch.tensor([1.0, -1.0, 4.0])
     bias = torch.zeros(8, dtype=torch.float64)
     bias[5:] = torch.tensor([-a - 1, a + 1, -12 * (N + 1)], dtype=torch.float64)
     tensors = {
         "embed.W_E": torch.tensor([0, N, N + 1, 0, 1, N**2, N**2, 0], dtype=torch.float64)[:, None],
-        **{f"blocks.0.attn.W_{name}": one.clone() for name in "QKVO"},
+        **{f"blocks.0.attn.W_{name}": unit.clone() for name in "QKVO"},
         "unembed.W_U": out,
         "unembed.b_U": bias,
     }

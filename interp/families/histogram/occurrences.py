@@ -86,21 +86,21 @@ def declared(task: Task) -> Occurrences:
     refuse_if(undeclared(task))
     tokens = tuple(task.token_id(token) for token in task.counted)
     marks, length = _frame(task, tokens)
-    found = Occurrences(tokens, marks, length, ())
-    rows = found.some()
+    shape = Occurrences(tokens, marks, length, ())
+    rows = shape.some()
     right = torch.full((length + 1,), -1)
     if (label := getattr(task, "label_counts", None)) is not None:
         right[1:] = label(torch.arange(1, length + 1))
     else:
         try:
-            said = task.classes(task.batch(rows))[:, len(marks) :]
+            labels = task.classes(task.batch(rows))[:, len(marks) :]
         except InterpError as error:
             raise UnsupportedError(f"task {task.name} does not label rows of its counted tokens: {error}") from None
-        right[_counts(rows[:, len(marks) :]).flatten()] = said.flatten()  # `difference` compares them all
+        right[_counts(rows[:, len(marks) :]).flatten()] = labels.flatten()  # `difference` compares them all
     right = torch.where(right < 0, right.max(), right)  # counts that cannot occur if the alphabet has one token
-    found = replace(found, classes=tuple(right[1:].tolist()))
-    refuse_if(difference(task, found, rows))
-    return found
+    shape = replace(shape, classes=tuple(right[1:].tolist()))
+    refuse_if(difference(task, shape, rows))
+    return shape
 
 
 def _counts(body: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:

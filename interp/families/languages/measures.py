@@ -53,12 +53,12 @@ def beyond_limits(model: TaskModel) -> Iterator[TaskModel]:
 def answer_logits(model: TaskModel, tokens: Int[Tensor, "rows width"]) -> Float[Tensor, "rows"]:
     """Return the scalar output for each string at the read position, in the model's own number format."""
     language_of(model)
-    found = []
+    outputs = []
     for part in tokens.split(max(1, TOKENS_AT_ONCE // max(1, tokens.shape[1]))):
         part = part.to(model.cfg.device)
         logits = model(part)[torch.arange(len(part)), model.answer_positions(part)]
-        found.append(logits[:, 0].cpu())
-    return torch.cat(found) if found else torch.zeros(0)
+        outputs.append(logits[:, 0].cpu())
+    return torch.cat(outputs) if outputs else torch.zeros(0)
 
 
 # ---------------------------------------------------------------- accuracy against length
@@ -141,11 +141,11 @@ def value_against_proof(model: TaskModel, batch: Batch) -> pd.DataFrame:
     if (proved := weights.value) is None:
         raise UnsupportedError(f"the proof of {model.spec.id} says where s is 0 or what its sign is, not its value")
     direction, last = weights.directions["s"], f"blocks.{len(model.spec.layers) - 1}.hook_resid_post"
-    found = []
+    values = []
     with beyond_limits(model), torch.no_grad():
         for part in batch.tokens.split(max(1, TOKENS_AT_ONCE // max(1, batch.tokens.shape[1]))):
             _, cache = model.run_with_cache(part.to(model.cfg.device), names_filter=last)
-            found.append(cache[last][:, 0].double().cpu() @ direction / (direction @ direction))
+            values.append(cache[last][:, 0].double().cpu() @ direction / (direction @ direction))
     symbols, lengths = task.symbols(batch.tokens)
     words = [row[:length] for row, length in zip(symbols.tolist(), lengths.tolist())]
     frame = pd.DataFrame(
@@ -153,7 +153,7 @@ def value_against_proof(model: TaskModel, batch: Batch) -> pd.DataFrame:
             "string": ["".join(map(str, word[:40])) + ("..." if len(word) > 40 else "") for word in words],
             "length": lengths.tolist(),
             "label": batch.labels.tolist(),
-            "s": torch.cat(found).tolist(),
+            "s": torch.cat(values).tolist(),
             "proof": [proved(word) for word in words],
         }
     )

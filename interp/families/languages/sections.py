@@ -134,9 +134,9 @@ def string_lengths(study: Study, report: Report) -> None:
     if most is not None:  # the model has weights for this many positions
         lengths = [n for n in lengths if task.strings(1, n, seed=0).tokens.shape[1] <= most]
     beyond = ", also beyond the length that the model is made for" if max(lengths) > max(made_for) else ""
-    own = str(model.embed.W_E.dtype).removeprefix("torch.")
+    own_format = str(model.embed.W_E.dtype).removeprefix("torch.")
     frames = []
-    for name in (own, *(name for name in FORMATS if name != own)):
+    for name in (own_format, *(name for name in FORMATS if name != own_format)):
         # Half formats are slow on a CPU.
         allowed = lengths if name.startswith("float") and name != "float16" else [n for n in lengths if n <= 100]
         frames.append(measures.length_curve(model, allowed, (name,), n=EACH))
@@ -164,7 +164,7 @@ def string_lengths(study: Study, report: Report) -> None:
             "Cross-entropy against length. A coin toss has 1 bit."
             + (" A proof of the sign alone leaves it near 1." if is_exact(study) else ""),
         )  # fmt: skip
-    mine = curve[curve["dtype"] == own]
+    mine = curve[curve["dtype"] == own_format]
     kinds = mine.melt("length", ["false_accept_rate", "false_reject_rate"], "kind", "rate").dropna()
     kinds["kind"] = kinds["kind"].map({"false_accept_rate": "false accepts", "false_reject_rate": "false rejects"})
     if not kinds.empty:
@@ -174,7 +174,7 @@ def string_lengths(study: Study, report: Report) -> None:
                 range=SHARES
             ),
             "False accepts as a share of the strings outside the language, and false rejects as a share of the "
-            f"members ({own}).",
+            f"members ({own_format}).",
         )
     if (mine["smallest_logit"] > 0).any():
         report.add_figure(

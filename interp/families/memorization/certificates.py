@@ -142,8 +142,8 @@ def _run(model: TaskModel, task: Any, length: int) -> dict[str, Any]:
     slack = last_logits_with_bound(model, tokens, torch.float64)[1].numpy()
     modes = pi == pi.max(axis=1, keepdims=True)
     labels = task.batch(tokens).labels.numpy()
-    if not (said := modes[np.arange(len(labels)), labels]).all():
-        row = int(said.argmin())
+    if not (likeliest := modes[np.arange(len(labels)), labels]).all():
+        row = int(likeliest.argmin())
         raise InterpError(
             f"task {task.name} labels {task.format(tokens[row])!r} {labels[row]}, which is "
             "not a most likely next token "

@@ -55,7 +55,7 @@ tables = partial(section, task=CONDITIONAL_TABLE)
 @tables("table", title="The whole table", order=110)
 def table(study: Study, report: Report) -> None:
     """Show divergence, accuracy by prior, and memorized associations, over all contexts (Dana 2024)."""
-    task, found = table_of(study.subject), study.once(measures_of)
+    task, measured = table_of(study.subject), study.once(measures_of)
     report.heading(
         "The whole table",
         f"{len(task.contexts):,} contexts of {task.order} token{'s' * (task.order > 1)}, {task.n_out} next tokens. "
@@ -63,23 +63,23 @@ def table(study: Study, report: Report) -> None:
         "next token. Accuracy is the prior probability of the memorized contexts.",
     )
     numbers: dict[str, Any] = {
-        "divergence (nats)": found.kl,
-        "entropy (nats)": found.entropy,
-        "cross-entropy (nats)": found.cross_entropy,
-        "accuracy": found.accuracy,
-        "memorized": found.memorized,
-        "contexts": found.contexts,
-        "parameters": found.parameters,
+        "divergence (nats)": measured.kl,
+        "entropy (nats)": measured.entropy,
+        "cross-entropy (nats)": measured.cross_entropy,
+        "accuracy": measured.accuracy,
+        "memorized": measured.memorized,
+        "contexts": measured.contexts,
+        "parameters": measured.parameters,
     }
-    if found.formula is not None:
-        numbers["H d_h + d"] = found.formula
+    if measured.formula is not None:
+        numbers["H d_h + d"] = measured.formula
     report.add_table("memorization", pd.DataFrame([numbers]), "Exact numbers over the whole table.")
     gap = study.once(known_optimum)
     weighted = bool(np.ptp(task.prior) > 1e-12)
-    report.say(sentence(found, gap, weighted, least_width(study)), "what", ["kl_by_row"])
-    report.add_fact("divergence", found.kl)
-    report.add_fact("memorized", found.memorized)
-    report.add_fact("probability memorized", found.accuracy)
+    report.say(sentence(measured, gap, weighted, least_width(study)), "what", ["kl_by_row"])
+    report.add_fact("divergence", measured.kl)
+    report.add_fact("memorized", measured.memorized)
+    report.add_fact("probability memorized", measured.accuracy)
     report.add_fact("optimum", gap.optimum if gap else float("nan"))
     report.add_fact("above optimum", gap.gap if gap else float("nan"))
 
@@ -137,7 +137,7 @@ def additive_needs(study: Study) -> str | None:
 def table_attention(study: Study, report: Report) -> None:
     """Show the ranks and singular values of the attention matrix (Dana 2024, Theorem 1)."""
     subject, task = study.subject, table_of(study.subject)
-    found = attention_matrix(subject, study.measure(context_outputs))
+    ranks = attention_matrix(subject, study.measure(context_outputs))
     report.heading(
         "The attention matrix",
         "A matrix with one row per context: the outputs of all heads at the last token. If its rank, together with "
@@ -150,18 +150,18 @@ def table_attention(study: Study, report: Report) -> None:
             "not (erratum 4)."
         )
     numbers: dict[str, Any] = {
-        "contexts": found.contexts,
-        "rank": found.rank,
-        "rank with the embedding": found.rank_with_residual,
+        "contexts": ranks.contexts,
+        "rank": ranks.rank,
+        "rank with the embedding": ranks.rank_with_residual,
         "heads": subject.model.cfg.n_heads,
     }
-    if found.generic is not None:
-        numbers["rank of random weights"] = found.generic
+    if ranks.generic is not None:
+        numbers["rank of random weights"] = ranks.generic
         numbers["heads that Theorem 1 needs"] = heads_needed(
-            task.d_vocab, task.order, subject.model.cfg.d_model, n_contexts=found.contexts, spare=0.0
+            task.d_vocab, task.order, subject.model.cfg.d_model, n_contexts=ranks.contexts, spare=0.0
         )
     report.add_table("attention_matrix", pd.DataFrame([numbers]), "Ranks to the precision of the number format.")
-    values = pd.DataFrame({"number": np.arange(1, len(found.singular_values) + 1), "value": found.singular_values})
+    values = pd.DataFrame({"number": np.arange(1, len(ranks.singular_values) + 1), "value": ranks.singular_values})
     positive = values[values["value"] > 0]
     if len(positive) > 1:
         report.add_figure(
@@ -174,11 +174,11 @@ def table_attention(study: Study, report: Report) -> None:
 @tables("table_contexts", title="Context by context", order=120)
 def table_contexts(study: Study, report: Report) -> None:
     """Show the divergence of each context, compared with that of the best map if known."""
-    found = study.once(measures_of)
+    measured = study.once(measures_of)
     gap = study.once(known_optimum)
     report.heading("Context by context")
-    rows = found.rows.assign(
-        memorized=np.where(found.rows["right"], "memorized", "not memorized"),
+    rows = measured.rows.assign(
+        memorized=np.where(measured.rows["right"], "memorized", "not memorized"),
         input=[tokens(context) for context in table_of(study.subject).contexts],
     )
     if gap is not None:
@@ -207,7 +207,7 @@ def table_contexts(study: Study, report: Report) -> None:
             "The same, against the best map of this rank. Contexts above the line are farther from the table in the "
             "model than in the best map.",
         )  # fmt: skip
-    worst = found.rows.assign(loss=found.rows["prior"] * found.rows["kl"]).sort_values("loss", ascending=False)
+    worst = measured.rows.assign(loss=measured.rows["prior"] * measured.rows["kl"]).sort_values("loss", ascending=False)
     report.add_table(
         "rows",
         worst.drop(columns="loss").reset_index(drop=True),

@@ -92,13 +92,13 @@ class Addition(NumberTask):
     def fixed(self) -> dict[int, int]:
         """Position -> token, for the tokens that are the same in every row."""
         n, at = self.n_digits, 0
-        found = {}
+        tokens = {}
         for name, after in (("lead", n), ("plus", n), ("equals", 0)):
             for token in self._marks[name]:
-                found[at] = self.token_id(token)
+                tokens[at] = self.token_id(token)
                 at += 1
             at += after
-        return found
+        return tokens
 
     @cached_property
     def digit_places(self) -> Int[Tensor, "3 digits"]:
@@ -253,13 +253,13 @@ class Addition(NumberTask):
             "carry_out": torch.nn.functional.pad(carries[:, 1:], (0, 1)),
             "chain_length": chain,
         }
-        found = {"answer": batch.labels.long()}
+        features = {"answer": batch.labels.long()}
         for name, values in by_place.items():
-            found[name] = torch.full_like(batch.tokens, -1)
+            features[name] = torch.full_like(batch.tokens, -1)
             for numbers in self.digit_places[:2, :n]:
-                found[name][:, numbers] = values[:, :n]
-            found[name][:, self.read_places] = values
-        return found
+                features[name][:, numbers] = values[:, :n]
+            features[name][:, self.read_places] = values
+        return features
 
     @property
     def n_inputs(self) -> int:

@@ -117,5 +117,5 @@ class MaxAtLast(Maximum):
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
         """Return the features of max-of-k, and the number at the query (last)."""
-        found = super().features(batch)
-        return {"answer": found.pop("answer"), "last": batch.tokens[:, -1], **found}
+        features = super().features(batch)
+        return {"answer": features.pop("answer"), "last": batch.tokens[:, -1], **features}

@@ -37,16 +37,16 @@ def make(study: Study, report: Report) -> None:
     """Show the shares of attention by token, with one bar per head, and how much the outputs vary."""
     table = study.once(shares)
     heads = study.once(shared.singles).set_index("head")["category"]
-    groups = [one for one in ("successful", "mixed", "failed") if (heads == one).any()]
+    groups = [group for group in ("successful", "mixed", "failed") if (heads == group).any()]
     at = study.subject.read_at
-    said = [sentence(table, group, study.task.counted, at) for group in groups]
+    sentences = [sentence(table, group, study.task.counted, at) for group in groups]
     report.heading(
         "Why heads fail" if "failed" in groups else "Where heads look",
         f"Each head divides its attention from '{at}' among the tokens that it sees. It can only distinguish answers "
-        f"by its attention to {words.joined(map(repr, study.task.counted))}.\n\n" + " ".join(said),
+        f"by its attention to {words.joined(map(repr, study.task.counted))}.\n\n" + " ".join(sentences),
     )
     drawn = table.assign(
-        name=[f"0.{head}" for head in table["head"]], key=lambda one: one["token"].map("to '{}'".format)
+        name=[f"0.{head}" for head in table["head"]], key=lambda frame: frame["token"].map("to '{}'".format)
     )
     drawn["place"] = drawn["head"].map(study.once(shared.by_category).index)
     others = [token for token in study.task.vocabulary if token in set(table["token"]) - set(study.task.counted)]
@@ -58,7 +58,7 @@ def make(study: Study, report: Report) -> None:
             colors={f"to '{token}'": color for token, color in token_colors(study.task.counted, others).items()},
         ),
         f"Mean share of the attention of '{at}' that goes to all tokens of a kind together, over the test inputs; "
-        f"heads sorted by s-acc: {words.joined(f'{int((heads == one).sum())} {one}' for one in groups)}.",
+        f"heads sorted by s-acc: {words.joined(f'{int((heads == group).sum())} {group}' for group in groups)}.",
     )  # fmt: skip
     wide = table.pivot(index="head", columns="token", values="share")[list(dict.fromkeys(table["token"]))]
     wide.columns = [f"to '{token}'" for token in wide.columns]
@@ -70,9 +70,9 @@ def make(study: Study, report: Report) -> None:
         "The same as numbers. spread: root mean square distance of a head's output from its mean.",
         {"spread": ".3g"},
     )
-    for one in groups:
-        its = table[table["head"].isin(heads[heads == one].index) & table["token"].isin(study.task.counted)]
-        report.add_fact(f"{one} share to counted", float(its.groupby("head")["share"].sum().mean()))
+    for category in groups:
+        its = table[table["head"].isin(heads[heads == category].index) & table["token"].isin(study.task.counted)]
+        report.add_fact(f"{category} share to counted", float(its.groupby("head")["share"].sum().mean()))
 
 
 def divided(study: Study) -> bool:
@@ -110,14 +110,14 @@ def sentence(table: pd.DataFrame, category: str, counted: Sequence[str], at: str
     if together.min() >= MOST:
         means = words.joined(words.share(float(wide[token].mean()), 3) for token in here)
         mean = "" if n == 1 else "on average "
-        given = low_of(float(together.min()), 3)
-        return f"{who} {least}{given} of the attention to {tokens} ({mean}{means})."
+        share = low_of(float(together.min()), 3)
+        return f"{who} {least}{share} of the attention to {tokens} ({mean}{means})."
     others = wide.drop(columns=here)
     first = str(others.mean().idxmax()) if len(others.columns) else ""
     if first and others[first].min() >= MOST:
-        given = low_of(float(others[first].min()), 3)
+        share = low_of(float(others[first].min()), 3)
         left = words.joined(high_of(float(wide[token].max()), 2) for token in here)
         itself = " itself" if first == at else ""
-        return f"{who} {least}{given} of the attention to '{first}'{itself}; {tokens} get {most}{left}."
+        return f"{who} {least}{share} of the attention to '{first}'{itself}; {tokens} get {most}{left}."
     low, high = (words.share(float(value), 3) for value in (together.min(), together.max()))
     return f"{who} {low if n == 1 else f'{low} to {high}'} of the attention to {tokens} together."

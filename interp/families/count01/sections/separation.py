@@ -36,14 +36,14 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS) -> N
     facts = facts_of(heads, pairs) | {"model": study.once(whole_model), "guess": study.once(best_guess)}
     for name in ("successful", "failed", "mixed", "best s_acc"):
         report.add_fact(name, facts[name])
-    one, other = study.task.contrast or ("", "")
+    a, b = study.task.contrast or ("", "")
     two = len(study.once(shared.outputs, "test").labels.unique()) == 2
-    scored = f"the better of the '{one}' and '{other}' logits as a score" if two else "the best of the answers' logits"
+    scored = f"the better of the '{a}' and '{b}' logits as a score" if two else "the best of the answers' logits"
     report.heading(
         "Heads that separate the answers",
         "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training set. l-acc: "
         f"accuracy when all other heads and the skip connection are silenced. ROC AUC: {scored}. weight: the head's "
-        f"share in the readout of '{one}' against '{other}'. accuracy_without: of the model when the head is silenced.",
+        f"share in the readout of '{a}' against '{b}'. accuracy_without: of the model when the head is silenced.",
     )
     report.say(sentence(facts), "where", ["best_head", "heads_s_acc"])
     report.add_table("separation", heads, "Every head, measured on the test set (section 5 of the paper).")
@@ -136,7 +136,7 @@ def sentence(facts: Mapping[str, int | float]) -> str:
     """Return the verdict in words, from `facts_of` plus "model" and "guess"."""
     heads, good, pairs = int(facts["heads"]), int(facts["successful"]), int(facts["pairs"])
     if facts["model"] < facts["guess"] + SOLVES * (1 - facts["guess"]):
-        found = [
+        sentences = [
             f"The model does not solve the task: it is right on {words.portion(facts['model'])} of the test inputs, "
             f"and always giving the most frequent answer is right on {words.share(facts['guess'])}. So its heads "
             "neither compete nor "
@@ -145,24 +145,24 @@ def sentence(facts: Mapping[str, int | float]) -> str:
     elif heads == 1:
         return "The model has only one head."
     elif good >= 2:
-        found = ["The heads are a pseudo-ensemble: several of them each separate the answers alone."]
+        sentences = ["The heads are a pseudo-ensemble: several of them each separate the answers alone."]
     elif good == 1:
-        found = ["One head separates the answers alone; the others do not."]
+        sentences = ["One head separates the answers alone; the others do not."]
     elif facts["best pair"] >= SUCCESSFUL:
-        found = ["The heads cooperate: none separates the answers alone, and some pair does."]
+        sentences = ["The heads cooperate: none separates the answers alone, and some pair does."]
     else:
-        found = [
+        sentences = [
             "No head and no pair of heads separates the answers. Larger groups, or other parts of the model, "
             "must do it."
         ]
-    found.append(
+    sentences.append(
         f"{good} of {words.counted(heads, 'head')} {'is' if good == 1 else 'are'} successful (s-acc of at least 0.98), "
         f"{facts['failed']} failed, {facts['mixed']} mixed."
     )
     if pairs:
-        found.append(
+        sentences.append(
             f"{facts['better pairs']} of {words.counted(pairs, 'pair')} separate better than their better member by "
             f"more than a point. Left alone with the readout, {facts['heads alone']} of {heads} heads and "
             f"{facts['pairs alone']} of {pairs} pairs answer with l-acc above 0.8."
         )
-    return " ".join(found)
+    return " ".join(sentences)

@@ -29,12 +29,12 @@ def head_logits(study: Study, report: Report) -> None:
     """Show box plots of the logits of every head and of the model, by current and true next token (Figure 1)."""
     batch = study.once(shared.rows, "test")[slice(0, SHOWN_ROWS)]
     reads = range(study.once(shared.n_reads))
-    found = [shared.first_rows(study.once(shared.outputs, "test", read), SHOWN_ROWS) for read in reads]
+    outputs = [shared.first_rows(study.once(shared.outputs, "test", read), SHOWN_ROWS) for read in reads]
     named = ", ".join(f"'{token}'" for token in study.task.contrast or ())
     report.heading("Logits of single heads")
     report.add_figure(
         "logit_distributions",
-        draw.logit_distributions(logit_distributions(study.subject, batch, found), study.once(shared.by_category)),
+        draw.logit_distributions(logit_distributions(study.subject, batch, outputs), study.once(shared.by_category)),
         f"Logits of {named} and of the tokens after them, from each head alone and from the whole model, by current "
         "and true next token. In a trained model, most heads are biased toward one of the answers (Figure 1).",
     )
@@ -100,9 +100,9 @@ def tokens_seen(study: Study) -> tuple[str, ...]:
     causal = study.model.cfg.attention_dir == "causal"
     upto = places[:, None] if causal else batch.tokens.shape[1]
     before = (torch.arange(batch.tokens.shape[1]) <= upto) & batch.attention_mask.bool()
-    found = [study.task.vocabulary[int(token)] for token in batch.tokens[before].unique()]
+    seen = [study.task.vocabulary[int(token)] for token in batch.tokens[before].unique()]
     counted = study.task.counted
-    return (*counted, *(token for token in found if token not in counted))
+    return (*counted, *(token for token in seen if token not in counted))
 
 
 def _title_vertical_axis(figure: go.Figure, d_head: int) -> go.Figure:
@@ -120,17 +120,17 @@ def ratios_needs(study: Study) -> str | None:
 @section("attention_ratios", title="Attention to the counted tokens", order=410, block="where", needs=ratios_needs)
 def ratios(study: Study, report: Report) -> None:
     """Show one dot per head: attention to the first counted token relative to the second and the third (Figure 5)."""
-    counted = one, two, three = study.task.counted
+    counted = a, b, c = study.task.counted
     table = study.once(shared.singles).merge(study.once(shared.ratios), on="head")
     report.heading(f"Attention at '{study.subject.read_at}'")
     report.add_figure(
         "attention_ratios",
         draw.attention_ratios(table, counted),
-        f"Each dot is a head. The paper finds successful heads where '{one}' and '{two}' get about equal attention "
-        f"(w01 near 1) and '{three}' much less (w02 above 10; Figure 5). Ratios beyond 10^-12 or 10^12 are drawn at "
+        f"Each dot is a head. The paper finds successful heads where '{a}' and '{b}' get about equal attention "
+        f"(w01 near 1) and '{c}' much less (w02 above 10; Figure 5). Ratios beyond 10^-12 or 10^12 are drawn at "
         "that edge.",
     )
-    report.add_table("attention_ratios", table, f"w01, w02: attention to '{one}' relative to '{two}' and '{three}'.")
+    report.add_table("attention_ratios", table, f"w01, w02: attention to '{a}' relative to '{b}' and '{c}'.")
 
 
 SWEEP_W01 = tuple(float(r) for r in np.logspace(-3, 3, 13))
@@ -148,7 +148,7 @@ def reweighting(
     study: Study, report: Report, w01: tuple[float, ...] = SWEEP_W01, w02: tuple[float, ...] = SWEEP_W02
 ) -> None:
     """Show s-acc with attention set by hand (section 5.4): w01 without the third token, and w02 at w01 = 1."""
-    counted = one, two, three = study.task.counted
+    counted = a, b, c = study.task.counted
     fit = partial(
         reweight_attention,
         study.subject,
@@ -164,13 +164,13 @@ def reweighting(
     )
     swept = {"w01": (fit(w01=w01), "Figure 8"), "w02": (fit(w01=1.0, w02=w02), "Figure 9")}
     captions = {
-        "w01": f"No attention to '{three}', and the ratio between '{one}' and '{two}' varied",
-        "w02": f"Equal attention to '{one}' and '{two}', and the ratio between '{one}' and '{three}' varied",
+        "w01": f"No attention to '{c}', and the ratio between '{a}' and '{b}' varied",
+        "w02": f"Equal attention to '{a}' and '{b}', and the ratio between '{a}' and '{c}' varied",
     }
-    for key, (found, figure) in swept.items():
+    for key, (effect, figure) in swept.items():
         report.add_figure(
             f"intervention_{key}",
-            found.plot(key),
+            effect.plot(key),
             f"{captions[key]}: mean s-acc over the heads, the band is one standard deviation ({figure}).",
         )
-        report.add_table(f"intervention_{key}", found.to_frame(), "The same as numbers, one row per head.", max_rows=8)
+        report.add_table(f"intervention_{key}", effect.to_frame(), "The same as numbers, one row per head.", max_rows=8)

@@ -64,8 +64,8 @@ def check(
         return None
     times = "once" if count == 1 else f"{count} times"
     text = f"{task.format(batch.tokens[0])}: token {task.vocabulary[int(batch.tokens[0, at])]} at position {at} occurs "
-    said = said_in_run(task, out, int(right), model.spec)
-    text += f"{times}, right is {task.word(int(right))}, the model says {said}"
+    answer = said_in_run(task, out, int(right), model.spec)
+    text += f"{times}, right is {task.word(int(right))}, the model says {answer}"
     return float(lead.min()), text
 
 
@@ -135,12 +135,12 @@ def certify_histogram(
     tables, generator = tables_of(model), np.random.default_rng(seed)
     need, slack = _thresholds(model, tables)
     parts = [_bound_roots(tables, token, need, slack) for token in range(tables.T)]
-    found, least = None, np.inf
+    refutation, least = None, np.inf
     if not _is_right(parts):
         unproved = np.array([part.undecided + part.ledger.wrong + part.ledger.tied > 0 for part in parts])
         tried = find_suspects(tables, unproved, generator)
         least = tried[0][0]
-        found = _refute(model, tables, parts, slack, tried)
+        refutation = _refute(model, tables, parts, slack, tried)
     counted = counting_refusal(tables) is None
     splitting = min(SPLITTING if counted else ALONE, np.inf if seconds is None else seconds)
     budget = Budget(seconds, STEPS_A_SECOND, splitting)
@@ -148,9 +148,9 @@ def certify_histogram(
     spent = splitting - max(0.0, budget.steps) / STEPS_A_SECOND
     rest = budget.next(BOUNDS_A_SECOND, COUNTING if seconds is None else max(0.0, seconds - spent))
     note = count_rest(tables, parts, need, slack, rest, progress)
-    if found is None and not _is_right(parts):
-        found = _refute(model, tables, parts, slack, [])
-    return _conclude(model, tables, parts, found, least, samples, generator, need, slack, budget, note)
+    if refutation is None and not _is_right(parts):
+        refutation = _refute(model, tables, parts, slack, [])
+    return _conclude(model, tables, parts, refutation, least, samples, generator, need, slack, budget, note)
 
 
 def _thresholds(model: TaskModel, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
@@ -224,26 +224,26 @@ def _refute(
 
     Sequences that were evaluated come first, with known margins; then those from the search, with lower bounds.
     """
-    for found in (tried, [candidate for part in parts for candidate in part.ledger.candidates]):
-        for margin, sequence, position in sorted(found, key=lambda candidate: candidate[0])[:MOST_CHECKED]:
+    for suspects in (tried, [candidate for part in parts for candidate in part.ledger.candidates]):
+        for margin, sequence, position in sorted(suspects, key=lambda candidate: candidate[0])[:MOST_CHECKED]:
             if margin < 0 and (wrong := check(model, tables, sequence, position, slack)) is not None:
                 return wrong
     return None
 
 
 def _conclude(
-    model: TaskModel, tables: Tables, parts: list[OwnToken], found: tuple[float, str] | None, least: float,
+    model: TaskModel, tables: Tables, parts: list[OwnToken], refutation: tuple[float, str] | None, least: float,
     samples: int, generator: np.random.Generator, need: np.ndarray, slack: np.ndarray, budget: Budget,
     counted: str | None,
 ) -> Certificate:  # fmt: skip
     shape = declared(model.task)
     frame = _classes(tables, parts)
-    status: Status = "refuted" if found else "certified" if _is_right(parts) else "undecided"
+    status: Status = "refuted" if refutation else "certified" if _is_right(parts) else "undecided"
     wrong, decided = sum(int(n) for n in frame["wrong"]), not frame[["undecided", "tied"]].to_numpy().any()
     share = _share(tables, frame, samples, generator)
     notes = _notes(model, parts, frame, status, budget) + ((counted,) if counted else ()) + share.notes
     closest = float(frame["margin"].min())
-    margin = found[0] if found else closest if status == "certified" else min(least, closest)
+    margin = refutation[0] if refutation else closest if status == "certified" else min(least, closest)
     rounding = float(frame["rounding"][frame["margin"] <= largest_equal(closest)].max())
     numbers = ("inputs", "right", "wrong", "close", "tied", "undecided")
     by_count = frame.groupby("count").agg(dict.fromkeys(numbers, "sum") | {"margin": "min"})
@@ -257,7 +257,7 @@ def _conclude(
         n_answers=shape.n_inputs * shape.length,
         worst_margin=margin,
         rounding=rounding if proved else None,
-        counterexample=found[1] if found else None,
+        counterexample=refutation[1] if refutation else None,
         method="extremes over multisets" if tables.pattern is None else "extremes over slots",
         domain=f"all {tables.T}^{tables.L} sequences, every position",
         notes=notes,
@@ -286,10 +286,10 @@ def _probes(model: TaskModel, tables: Tables, parts: list[OwnToken], need: np.nd
     batch = model.task.batch(shape.rows(torch.from_numpy(sequences)))
     right = np.zeros((*sequences.shape, tables.lead.shape[1]), dtype=bool)
     np.put_along_axis(right, tables.classes[counts - 1][..., None], True, 2)
-    found = [torch.from_numpy(np.ascontiguousarray(a)) for a in (right, low, margin, bound)]
+    tensors = [torch.from_numpy(np.ascontiguousarray(a)) for a in (right, low, margin, bound)]
     if shape.marks:  # [BOS] is not read
-        found = [torch.nn.functional.pad(a, (0, 0) * (a.ndim - 2) + (1, 0)) for a in found]
-    return Probes(batch, found[0], found[1], found[2], found[3])
+        tensors = [torch.nn.functional.pad(a, (0, 0) * (a.ndim - 2) + (1, 0)) for a in tensors]
+    return Probes(batch, tensors[0], tensors[1], tensors[2], tensors[3])
 
 
 def _classes(tables: Tables, parts: list[OwnToken]) -> pd.DataFrame:

@@ -117,15 +117,15 @@ def count_rest(
             def go_on(before: float | int = before) -> bool:
                 return before + walk.bounds < most and not state.stopped and not budget.is_over()
 
-            found = walk.count(n, part.rivals[n], need[part.token, n - 1], slack[part.token, n - 1], go_on)
+            counted = walk.count(n, part.rivals[n], need[part.token, n - 1], slack[part.token, n - 1], go_on)
             spent += walk.bounds
-            if found is None:
+            if counted is None:
                 break
-            part.decide(n, found, need[part.token, n - 1], slack[part.token, n - 1])
-            for sequence in found.examples:
+            part.decide(n, counted, need[part.token, n - 1], slack[part.token, n - 1])
+            for sequence in counted.examples:
                 margin = float(tables.margins(np.array([sequence]))[0, 0])
                 part.ledger.suspect(margin, (sequence, 0))
-            job.again, job.close = job.again + found.again, job.close + found.close + found.tied
+            job.again, job.close = job.again + counted.again, job.close + counted.close + counted.tied
             job.counts = job.counts[1:]
             state.add(sizes[n])
         return spent

@@ -183,12 +183,12 @@ class Search:
         ends: np.ndarray | None, least: np.ndarray,
     ) -> np.ndarray:  # fmt: skip
         """Return a mask of the (node, class) pairs for which -weight . relu(z) exceeds `least` on the whole node."""
-        found = np.zeros(len(row), dtype=bool)
+        wrong = np.zeros(len(row), dtype=bool)
         once = np.maximum(self.space.witness(nodes), 0)
         some = np.flatnonzero(-(weight * once[row]).sum(1) > least)
         above, _ = self._below(nodes, row[some], -weight[some], lo, hi, ends, least[some])
-        found[some] = above > least[some]
-        return found
+        wrong[some] = above > least[some]
+        return wrong
 
     def _note(self, count: np.ndarray, margin: np.ndarray, need: np.ndarray) -> None:
         """Record the smallest margin per count, with the rounding bound of it and of those that are equal to it."""
@@ -213,8 +213,8 @@ class Search:
         self.steps += 4 * weight.size
         if (todo := np.flatnonzero(~(best > target))).size:
             self.steps += todo.size * self._wide
-            found, guides = self.space.below(nodes, row[todo], weight[todo], low[todo], high[todo], ends)
-            best[todo] = np.maximum(best[todo], found)
+            bounds, guides = self.space.below(nodes, row[todo], weight[todo], low[todo], high[todo], ends)
+            best[todo] = np.maximum(best[todo], bounds)
             guide = np.zeros((len(row), guides.shape[1]))
             guide[todo] = guides
         return best, guide
@@ -295,9 +295,9 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
         space = space_of(tables, token)
         if space is None:
             raise InterpError(f"no evidence: the softmax weight of token {token} underflows next to another's")
-        found, least = _cut(tables, space, certificate.worst_margin / 2)
+        cuts, least = _cut(tables, space, certificate.worst_margin / 2)
         bounds.append(least)
-        parts.append(found if isinstance(space, Multisets) else None)
+        parts.append(cuts if isinstance(space, Multisets) else None)
         if sum(len(part) for part in parts if part) > MOST_PARTS:
             raise InterpError(f"evidence would need more than {MOST_PARTS:,} parts")
     shape = declared(model.task)
@@ -311,14 +311,14 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
 
     domain = {"counted": list(shape.tokens), "marks": list(shape.marks), "length": shape.length,
               "classes": list(shape.classes)}  # fmt: skip
-    said = sentence(model.task.name, shape.tokens, shape.marks, tables.L, shape.classes)
-    return Finding("sequences", domain, parts, margin, said, rounding)
+    subject = sentence(model.task.name, shape.tokens, shape.marks, tables.L, shape.classes)
+    return Finding("sequences", domain, parts, margin, subject, rounding)
 
 
 def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], float]:
     """Return the parts in order, each as the token by which it is split (None: not split), and the smallest bound."""
     roots, smallest = space.roots(), float("inf")
-    said: list[int | None] = [None] * len(roots)
+    cuts: list[int | None] = [None] * len(roots)
     inside: dict[int, list[int]] = {}
     todo = [(roots, np.arange(len(roots)))]
     while todo:
@@ -334,10 +334,10 @@ def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], 
         if weak.any():
             assert isinstance(space, Multisets)
             children, parents = space.children(nodes[weak], at[weak])
-            new = np.arange(len(said), len(said) + len(children))
-            said += [None] * len(children)
+            new = np.arange(len(cuts), len(cuts) + len(children))
+            cuts += [None] * len(children)
             for number, token in zip(numbers[weak], at[weak]):
-                said[number] = int(space.others[token])
+                cuts[number] = int(space.others[token])
             for number, parent in zip(new, numbers[weak][parents]):
                 inside.setdefault(int(parent), []).append(int(number))
             todo.append((children, new))
@@ -345,7 +345,7 @@ def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], 
     stack = list(reversed(range(len(roots))))
     while stack:
         number = stack.pop()
-        ordered.append(said[number])
+        ordered.append(cuts[number])
         stack += reversed(inside.get(number, []))
     return ordered, smallest
 
@@ -358,13 +358,13 @@ def _below(tables: Tables, space: Space, nodes: Nodes, least: float) -> tuple[np
     weight, bias = tables.lead[count, j], tables.lead_bias[count, j]
     best, at = interval_below(weight, lo[row], hi[row]) + bias, np.zeros(len(nodes), dtype=int)
     if (todo := np.flatnonzero(best <= least)).size:
-        found, guide = space.below(nodes, row[todo], weight[todo], lo[row[todo]], hi[row[todo]], ends)
-        best[todo] = np.maximum(best[todo], found + bias[todo])
+        bounds, guide = space.below(nodes, row[todo], weight[todo], lo[row[todo]], hi[row[todo]], ends)
+        best[todo] = np.maximum(best[todo], bounds + bias[todo])
         weak = best[todo] <= least
         at = space.where(nodes, row[todo[weak]], guide[weak])
     if isinstance(space, Slots) and (todo := np.flatnonzero(best <= least)).size:
         slope, offset = affine_below(weight[todo], lo[row[todo]], hi[row[todo]], parallel=True)
         best[todo] = np.maximum(best[todo], space.least_product(nodes[row[todo]], slope) + offset + bias[todo])
-    found = np.full(len(nodes), np.inf)
-    np.minimum.at(found, row, best)
-    return found, at
+    bounds = np.full(len(nodes), np.inf)
+    np.minimum.at(bounds, row, best)
+    return bounds, at

@@ -133,16 +133,16 @@ class Multisets:
         """
         assert ends is not None
         line = np.where(weight > 0, weight * (hi > -lo), 0.0)
-        found = np.empty((len(row), len(self.others)))
+        at_ends = np.empty((len(row), len(self.others)))
         size = max(1, IN_CACHE // self.n.size)
         for first in range(0, len(row), size):
             s = slice(first, first + size)
             z = ends[row[s]]
-            found[s] = np.matmul(z, line[s, :, None])[:, :, 0]
+            at_ends[s] = np.matmul(z, line[s, :, None])[:, :, 0]
             np.maximum(z, 0, out=z)
-            found[s] += np.matmul(z, np.minimum(weight[s], 0)[:, :, None])[:, :, 0]
-        found = np.where(nodes.rest[row], found, np.inf)
-        return found.min(1), found
+            at_ends[s] += np.matmul(z, np.minimum(weight[s], 0)[:, :, None])[:, :, 0]
+        at_ends = np.where(nodes.rest[row], at_ends, np.inf)
+        return at_ends.min(1), at_ends
 
     def witness(self, nodes: Nodes) -> np.ndarray:
         """Return the pre-activations of one sequence per node, with the first allowed token in all free slots."""
@@ -157,8 +157,8 @@ class Multisets:
         average = np.where(there, guide, 0.0).sum(1) / there.sum(1)
         # Choose an allowed token even if the ends overflow: the children of another one would not cover their parent.
         harm = np.where(nodes.rest, np.finfo(float).min, -np.inf)
-        found = np.where(there, average[:, None] - guide, -np.inf)
-        np.maximum.at(harm, row, np.where(np.isnan(found), -np.inf, found))
+        below = np.where(there, average[:, None] - guide, -np.inf)
+        np.maximum.at(harm, row, np.where(np.isnan(below), -np.inf, below))
         return np.asarray(harm.argmax(1))
 
     def is_leaf(self, nodes: Nodes) -> np.ndarray:

@@ -101,13 +101,13 @@ class Listed:
         places, length, start, rows = [], [], [0], []
         for s in range(slots + 1):
             every_one = list(combinations_with_replacement(range(size), s))
-            found = np.array(every_one, dtype=np.int16).reshape(len(every_one), s)
-            blocks = -(-len(found) // BLOCK)
+            multisets = np.array(every_one, dtype=np.int16).reshape(len(every_one), s)
+            blocks = -(-len(multisets) // BLOCK)
             if blocks:
-                padded = np.concatenate([found, np.repeat(found[-1:], blocks * BLOCK - len(found), 0)])
+                padded = np.concatenate([multisets, np.repeat(multisets[-1:], blocks * BLOCK - len(multisets), 0)])
                 places.append(np.pad(padded, ((0, 0), (0, slots - s)), constant_values=-1))
                 length += [s] * blocks
-                rows += [BLOCK] * (blocks - 1) + [len(found) - (blocks - 1) * BLOCK]
+                rows += [BLOCK] * (blocks - 1) + [len(multisets) - (blocks - 1) * BLOCK]
             start.append(start[-1] + blocks)
         every = np.concatenate(places)
         counts = np.zeros((len(every), size))
@@ -119,14 +119,14 @@ class Listed:
     def ways(self, alike: Int[np.ndarray, " group"]) -> Float[np.ndarray, " padded"]:
         """Return the number of orders of each multiset, counting merged tokens as different (0: padding)."""
         slots = np.repeat(self.length, BLOCK)
-        found = np.array([float(factorial(s)) for s in range(self.places.shape[1] + 1)])[slots]
-        run = np.ones(len(found))
+        orders = np.array([float(factorial(s)) for s in range(self.places.shape[1] + 1)])[slots]
+        run = np.ones(len(orders))
         for place in range(self.places.shape[1]):
             here, there = self.places[:, place], self.places[:, place] >= 0
             if place:
                 run = np.where(here == self.places[:, place - 1], run + 1, 1.0)
-            found = np.where(there, found / run * np.append(alike, 1)[here], found)
-        return found * (np.arange(BLOCK) < self.rows[:, None]).reshape(-1)
+            orders = np.where(there, orders / run * np.append(alike, 1)[here], orders)
+        return orders * (np.arange(BLOCK) < self.rows[:, None]).reshape(-1)
 
 
 def _group(kernel: Any, listed: Listed, seen: Seen, group: Int[np.ndarray, " group"], number: int) -> Any:
@@ -275,10 +275,10 @@ class Walk:
         """Return a recorded wrong multiset as a sequence, own token first."""
         depth, parts, times = int(row[0]), row[1:3], row[3:]
         prefix, *others = self.groups
-        found = [int(token) for token, n in zip(prefix[:depth], times) for _ in range(int(n))]
+        tokens = [int(token) for token, n in zip(prefix[:depth], times) for _ in range(int(n))]
         for table, at in zip((self.a, self.b), parts):
             if at >= 0:
-                found += [int(token) for token in table.tokens[at] if token >= 0]
-        left = self.tables.L - count - len(found)
-        found += [int(np.concatenate([prefix[depth:], *others])[0])] * left if left else []
-        return [self.token] * count + [int(self.seen.tokens[token]) for token in found]
+                tokens += [int(token) for token in table.tokens[at] if token >= 0]
+        left = self.tables.L - count - len(tokens)
+        tokens += [int(np.concatenate([prefix[depth:], *others])[0])] * left if left else []
+        return [self.token] * count + [int(self.seen.tokens[token]) for token in tokens]

@@ -143,12 +143,12 @@ class FusedEngine(Engine):
                 return self.train_one(index, epoch), self.accuracy_of(index)
 
         if len(self.seeds) == 1:
-            found = [train_and_score(0)]
+            results = [train_and_score(0)]
         else:
             # The compiled loop releases the GIL, so threads are as fast as processes, and they share the code.
             with ThreadPoolExecutor(max_workers=min(len(self.seeds), cores())) as pool:
-                found = list(pool.map(train_and_score, range(len(self.seeds))))
-        loss, accuracy = (torch.tensor(column, dtype=torch.float64) for column in zip(*found))
+                results = list(pool.map(train_and_score, range(len(self.seeds))))
+        loss, accuracy = (torch.tensor(column, dtype=torch.float64) for column in zip(*results))
         return EpochResult(loss, accuracy)
 
     def train_one(self, index: int, epoch: int) -> float:
@@ -178,8 +178,8 @@ class FusedEngine(Engine):
 
     def _accuracy(self, index: int, tokens: np.ndarray) -> float:
         with self.workspace() as work:
-            found: float = self.compiled.accuracy(self.sizes, self.layout.blocks(self.flat[index]), work, tokens)
-        return found
+            accuracy: float = self.compiled.accuracy(self.sizes, self.layout.blocks(self.flat[index]), work, tokens)
+        return accuracy
 
     def evaluate(self) -> Tensor:
         return torch.tensor([self.accuracy_of(index) for index in range(len(self.seeds))], dtype=torch.float64)

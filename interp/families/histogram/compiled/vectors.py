@@ -108,8 +108,8 @@ class Code:
     result: Any
 
     def splat(self, number: Any, tile: Vector) -> Any:
-        one = self.builder.insert_element(ir.Constant(tile.one, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-        return pick(self.builder, one, one, [0] * tile.lanes)
+        lane = self.builder.insert_element(ir.Constant(tile.one, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+        return pick(self.builder, lane, lane, [0] * tile.lanes)
 
     def address(self, array: Any, index: Any, argument: int = 0) -> Any:
         """Return the address of a number of an array, which is the operation's first argument by default."""
@@ -121,14 +121,14 @@ class Code:
 
         listed: an argument's number and its array; instead of min(r, last), it has the row's number there from `first`.
         """
-        found, builder = [], self.builder
+        addresses, builder = [], self.builder
         for r in range(n):
             row = ir.Constant(last.type, r)
             row = builder.select(builder.icmp_signed("<", row, last), row, last)
             if listed is not None:
                 row = builder.load(self.address(listed[1], builder.add(first, row), listed[0]))
-            found.append(self.address(array, builder.add(index, builder.mul(row, step))))
-        return found
+            addresses.append(self.address(array, builder.add(index, builder.mul(row, step))))
+        return addresses
 
     def _vectors(self, tile: Vector, rows: Sequence[Any]) -> list[Any]:
         """Return pointers to the vectors of these rows."""
@@ -155,15 +155,15 @@ def operation(typed: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     def decorate(write: Callable[..., Any]) -> Any:
         def definition(typingctx: Any, *kinds: Any) -> Any:
             def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                found = write(Code(context, builder, signature.args, signature.return_type), *args)
-                return context.get_dummy_value() if found is None else found
+                value = write(Code(context, builder, signature.args, signature.return_type), *args)
+                return context.get_dummy_value() if value is None else value
 
             return typed(*kinds), codegen
 
-        given = inspect.signature(write)
+        declared = inspect.signature(write)
         first = inspect.Parameter("typingctx", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         definition.__name__, definition.__doc__ = write.__name__, write.__doc__
-        definition.__signature__ = given.replace(parameters=[first, *[*given.parameters.values()][1:]])  # type: ignore
+        definition.__signature__ = declared.replace(parameters=[first, *[*declared.parameters.values()][1:]])  # type: ignore
         return extending.intrinsic(prefer_literal=True)(definition)
 
     return decorate
@@ -177,14 +177,14 @@ def vector_by_vector(build: Callable[..., Any]) -> Any:
         return Vector(tiles[0].dtype, rows, columns)(*tiles)
 
     def write(code: Code, *values: Any) -> Any:
-        tile, given = code.result, [(k, k.parts(code.builder, value)) for k, value in zip(code.kinds, values)]
+        tile, vectors = code.result, [(k, k.parts(code.builder, value)) for k, value in zip(code.kinds, values)]
         return tile.packed(code.builder, [
-            build(code.builder, tile, *[parts[r % k.rows * k.columns + c % k.columns] for k, parts in given])
+            build(code.builder, tile, *[parts[r % k.rows * k.columns + c % k.columns] for k, parts in vectors])
             for r in range(tile.rows) for c in range(tile.columns)
         ])  # fmt: skip
 
-    given = inspect.signature(build)
-    write.__signature__ = given.replace(parameters=[*given.parameters.values()][1:])  # type: ignore
+    signature = inspect.signature(build)
+    write.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])  # type: ignore
     return operation(typed)(write)
 
 
@@ -279,11 +279,11 @@ lowest = reduction(lambda builder, a, b: builder.select(builder.fcmp_ordered("<"
 
 def _overload(symbol: Any, build: Callable[[Any, Any, Any, Any], Any]) -> None:
     """Let compiled code write vector arithmetic with the usual operators."""
-    found = vector_by_vector(build)
+    vectorized = vector_by_vector(build)
 
     def typed(a: Any, b: Any) -> Any:
         def implementation(a: Any, b: Any) -> Any:
-            return found(a, b)
+            return vectorized(a, b)
 
         return implementation if isinstance(a, Vector) and isinstance(b, Vector) else None
 
@@ -306,8 +306,8 @@ def _tile(dtype: Any, rows: Any, columns: Any) -> Vector:
 @operation(lambda value, rows, columns: _tile(value.dtype, rows, columns)(value, rows, columns))
 def tiled(code: Code, value: Any, rows: Any, columns: Any) -> Any:
     """Repeat a vector or a tile of one row."""
-    tile, given = code.result, code.kinds[0]
-    parts = given.parts(code.builder, value)
+    tile, kind = code.result, code.kinds[0]
+    parts = kind.parts(code.builder, value)
     return tile.packed(code.builder, parts * (tile.rows * tile.columns // len(parts)))
 
 

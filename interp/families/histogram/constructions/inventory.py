@@ -124,9 +124,9 @@ def linear_frame(want: Wanted, seed: int = 0) -> ConstructedWeights:
 
     seed: for the frame search, which runs if no stored or algebraic frame fits these sizes.
     """
-    L, (found, _, d, p) = want.L, want.frame("one-sided", want.T, seed)
-    vectors = pad_columns(found, d)
-    highest = overlaps(found).highest
+    L, (frame, _, d, p) = want.L, want.frame("one-sided", want.T, seed)
+    vectors = pad_columns(frame, d)
+    highest = overlaps(frame).highest
     a, bias = 1 / L, -1.0
     if highest > 1 / (L + 1) and want.model == "lin":
         a = (1 - highest) / (L - 1 + highest)
@@ -160,10 +160,10 @@ def score_frame(want: Wanted, seed: int = 0) -> ConstructedWeights:
 
     seed: for the frame search, which runs if no stored or algebraic frame fits these sizes.
     """
-    L, (found, slack, d, p) = want.L, want.frame("squared", want.T, seed)
-    coherence = mutual_coherence(found)
+    L, (frame, slack, d, p) = want.L, want.frame("squared", want.T, seed)
+    coherence = mutual_coherence(frame)
     scale = min(1 / L, (1 - coherence) / (L * coherence)) if coherence > 0 else 1 / L
-    vectors = pad_columns(found, d)
+    vectors = pad_columns(frame, d)
     return finish(
         want, {"embed.W_E": with_silent_bos(want, vectors), **dot_attention(d, scale)}, {"tokens": vectors},
         p=p, W_in=vectors.T.contiguous(), b_in=-1.0, claim=f" with d_model = {d}; only the own token's neuron fires",
@@ -189,10 +189,10 @@ def softmax_frame(want: Wanted, kappa: float | None = None, seed: int = 0) -> Co
     attention saturates on the own token whatever its count. None: the best value for the frame.
     seed: for the frame search, which runs if no stored frame fits these sizes.
     """
-    found = frame_for("softmax", want.T, want.L, want.d_model, seed=seed)
-    d, p = want.sizes(found.shape[1], want.T, "the smallest frame stored for these sizes")
-    kappa = best_kappa(found, want.L)[0] if kappa is None else kappa
-    vectors, attention = pad_columns(found, d), dot_attention(d, kappa)
+    frame = frame_for("softmax", want.T, want.L, want.d_model, seed=seed)
+    d, p = want.sizes(frame.shape[1], want.T, "the smallest frame stored for these sizes")
+    kappa = best_kappa(frame, want.L)[0] if kappa is None else kappa
+    vectors, attention = pad_columns(frame, d), dot_attention(d, kappa)
     W_Q, W_K = (matrix[0] for matrix in attention.values())
     bias = silencing_bias(token_mixing(want.model, vectors, want.L, W_Q=W_Q, W_K=W_K).ranges(vectors.T))
     return finish(

@@ -179,14 +179,14 @@ def _construct(want: Wanted, **options: float | None) -> Construct:
     if T < 2 or L < 1:
         raise InterpError(f"{want.name} needs an alphabet of T >= 2 tokens and a length L >= 1, got T={T}, L={L}")
     build, takes = VARIANTS[want.model][want.variant]
-    given = {option: value for option, value in options.items() if value is not None}
-    for option, value in given.items():
+    chosen = {option: value for option, value in options.items() if value is not None}
+    for option, value in chosen.items():
         if option not in takes.split():
             raise InterpError(f"variant {want.variant!r} of {name} does not take {option}; got {value}")
-    weights = build(want, **given)
+    weights = build(want, **chosen)
     d_model, p = weights.tensors["unembed.W_in"].shape
     task = Histogram(T=T, L=L, bos=want.model.startswith("bos"), zero_class=want.zero_class)
-    arguments = {"T": T, "L": L, "d_model": d_model, "p": p, "zero_class": want.zero_class, **given}
+    arguments = {"T": T, "L": L, "d_model": d_model, "p": p, "zero_class": want.zero_class, **chosen}
     origin = Construction(name=name, variant=want.variant, arguments=tuple(arguments.items()))
     return Construct(histogram_spec(want.model, task, d_model, p, "float64", origin), task, weights)
 

@@ -159,8 +159,8 @@ class Wanted:
             raise InterpError(
                 f"{self.name} needs {self.T} vectors with {condition} at L={self.L}, got d_model={self.d_model}; {none}"
             )
-        found = frame_for(criterion, self.T, self.L, None if self.d_model is None else self.d_model - shared, seed=seed)
-        width, slack = found.shape[1], frame_slack(found, criterion, self.L)
+        frame = frame_for(criterion, self.T, self.L, None if self.d_model is None else self.d_model - shared, seed=seed)
+        width, slack = frame.shape[1], frame_slack(frame, criterion, self.L)
         more = " and one shared coordinate" if shared else ""
         d, p = self.sizes(width + shared, p_min, f"the smallest frame known for these sizes{more}")
         if slack <= 0:
@@ -168,7 +168,7 @@ class Wanted:
                 f"{self.name} found no {self.T} vectors in {width} dimensions with {condition} at L={self.L}, "
                 f"at best {1 - slack:.4g}; {none}"
             )
-        return found, slack, d, p
+        return frame, slack, d, p
 
 
 def pad_columns(rows: Float[Tensor, "n m"], d: int) -> Float[Tensor, "n d"]:
@@ -264,5 +264,5 @@ def finish(
     }  # fmt: skip
     # Near a threshold the correct line leads by (distance to the threshold) / (L + 1): see scalar_readout.
     margin = cut.room / (L + 1)
-    said = f"counts correctly on all {T}^{L} sequences{claim}"
-    return ConstructedWeights(weights, directions, said, margin, want.variant, notes, {"gap": cut.gap, **numbers})
+    statement = f"counts correctly on all {T}^{L} sequences{claim}"
+    return ConstructedWeights(weights, directions, statement, margin, want.variant, notes, {"gap": cut.gap, **numbers})

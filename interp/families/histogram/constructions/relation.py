@@ -127,8 +127,8 @@ def counter_frame(want: Wanted, alpha: float = 1.0, seed: int = 0) -> Constructe
 
     alpha: as in `simplex`. seed: for the frame search, which runs if no stored or algebraic frame fits these sizes.
     """
-    found, _, d, p = want.frame("one-sided", 1, seed, shared=1)
-    return _shared_coordinate(want, d, p, found, alpha, {})
+    frame, _, d, p = want.frame("one-sided", 1, seed, shared=1)
+    return _shared_coordinate(want, d, p, frame, alpha, {})
 
 
 def _shared_coordinate(

@@ -49,9 +49,9 @@ class CountingModel:
         """Convert a model. Raises UnsupportedError for other architectures, and for tasks that do not count tokens."""
         if isinstance(model, CountingModel):
             return model
-        found = Subject.of(model).task_model
-        spec = found.spec
-        if (reason := lacks(found.task, COUNTS_OWN_TOKEN)) is not None:
+        network = Subject.of(model).task_model
+        spec = network.spec
+        if (reason := lacks(network.task, COUNTS_OWN_TOKEN)) is not None:
             raise UnsupportedError(f"this measure is for models that count each position's own token: {reason}")
         layer = spec.layers[0]
         plain = len(spec.layers) == 1 and layer.n_heads == 1 and layer.mlp is None and layer.norm == "none"
@@ -60,10 +60,10 @@ class CountingModel:
             raise UnsupportedError(
                 f"{spec.id} is not one layer of one head, without norm, MLP and positions, and with a ReLU readout"
             )
-        attention, last = cast(Any, found.blocks[0]).attn, cast(Any, found.unembed)
-        weights = (found.embed.W_E, attention.W_V[0], attention.W_O[0], last.W_in, last.b_in, last.W_out, last.b_out)
+        attention, last = cast(Any, network.blocks[0]).attn, cast(Any, network.unembed)
+        weights = (network.embed.W_E, attention.W_V[0], attention.W_O[0], last.W_in, last.b_in, last.W_out, last.b_out)
         embedding, W_V, W_O, *readout = (weight.detach().double().cpu() for weight in weights)
-        return cls(found, cast(Histogram, found.task), embedding, embedding @ W_V @ W_O, *readout)
+        return cls(network, cast(Histogram, network.task), embedding, embedding @ W_V @ W_O, *readout)
 
     def hidden(self, mixed: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows p"]:
         """Return the hidden neurons' activations after the ReLU."""
@@ -82,12 +82,12 @@ class CountingModel:
     def run(self, batch: Batch) -> CountingRun:
         """Run the model on a batch, and return its attention patterns and mixed tokens."""
         names = ("blocks.0.attn.hook_pattern", "unembed.hook_in")
-        found: list[tuple[Tensor, Tensor]] = []
+        chunks: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad():
             for part in batch.tokens.split(512):
                 _, cache = self.model.run_with_cache(part.to(self.model.cfg.device), names_filter=lambda n: n in names)
-                found.append((cache[names[0]][:, 0].double().cpu(), cache[names[1]].double().cpu()))
-        pattern, mixed = (torch.cat(parts) for parts in zip(*found))
+                chunks.append((cache[names[0]][:, 0].double().cpu(), cache[names[1]].double().cpu()))
+        pattern, mixed = (torch.cat(parts) for parts in zip(*chunks))
         return CountingRun(batch.tokens, batch.labels, pattern, mixed)
 
 
@@ -189,14 +189,14 @@ def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Bat
     """Return a flat sample and the model's answers to it. Raises InterpError if the outputs are not finite."""
     counter = CountingModel.of(model)
     batch = flat_sample(counter.task, n, seed)
-    found, model = [], counter.model
+    answers, model = [], counter.model
     for part in batch.tokens.to(model.cfg.device).split(512):
         with torch.no_grad():
             outputs = model.read(part)
         if not bool(has_answer(outputs).all()):
             raise InterpError(f"{model.spec.id} has outputs that are not finite, so they cannot be counts")
-        found.append(model.task.answers(decide(outputs, model.spec), part))
-    return batch, torch.cat(found).cpu()
+        answers.append(model.task.answers(decide(outputs, model.spec), part))
+    return batch, torch.cat(answers).cpu()
 
 
 def confusion(model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None) -> pd.DataFrame:

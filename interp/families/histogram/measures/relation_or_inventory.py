@@ -97,13 +97,13 @@ class Mechanism:
             return f"It does not count well enough to study how: accuracy {right}, averaged over the counts."
         how = "is partly relation-based and partly inventory-based" if self.verdict == "mixed" else f"is {self.verdict}"
         weights, contents = (words.number(round(by, ROUNDING), 2) for by in (self.by_weights, self.by_contents))
-        said = (
+        text = (
             f"The counting {how}: when weights and contents of the mixture stand for different counts, the answer "
             f"follows the weights by {weights} and the contents by {contents}."
         )
         neurons = "neuron that tells" if self.neurons == 1 else f"{self.neurons} neurons that tell"
         mine, theirs = words.number(self.own_loss, 2), words.number(self.other_loss, 2)
-        silenced = f"{said} Silencing the {neurons} most about a token costs"
+        silenced = f"{text} Silencing the {neurons} most about a token costs"
         if mine == theirs:
             return f"{silenced} every token the same, {mine} of accuracy."
         return f"{silenced} that token {mine} of accuracy, the others {theirs}."

@@ -63,8 +63,8 @@ def counting_answers(study: Study, report: Report) -> None:
         draw.bars(by_count.assign(input=by_count["count"].map(worst)), "count", "accuracy", tokens="input"),
         "Accuracy by count.",
     )
-    said = answers_sentence(by_count.set_index("count")["accuracy"], len(predicted[1]), evenly=task.L <= task.T)
-    report.say(said, "what", ["confusion"])
+    text = answers_sentence(by_count.set_index("count")["accuracy"], len(predicted[1]), evenly=task.L <= task.T)
+    report.say(text, "what", ["confusion"])
     report.add_table("accuracy_by_count", by_count, "The same as numbers, with the mean answer.")
     report.add_figure(
         "accuracy_by_distinct",
@@ -113,10 +113,10 @@ def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tu
     by_cell: dict[tuple[int, int], str] = {}
     worst: dict[int, str] = {}
     read, right = batch.labels > 0, answers == batch.labels
-    labels, said = batch.labels.tolist(), answers.tolist()
+    labels, answered = batch.labels.tolist(), answers.tolist()
     for chosen in (read & ~right, read & right):
         for row, place in torch.nonzero(chosen).tolist():
-            cell = labels[row][place], said[row][place]
+            cell = labels[row][place], answered[row][place]
             if cell not in by_cell:
                 by_cell[cell] = f"{tokens(batch.tokens[row].tolist())};at:{place}"
                 worst.setdefault(cell[0], by_cell[cell])
@@ -159,7 +159,7 @@ def _sequence(counter: CountingModel, word: str, count: int) -> str:
 def counting_mechanism(study: Study, report: Report) -> None:
     """Show whether the model counts by relation or by inventory (section 5 of the paper)."""
     counter = study.measure(CountingModel.of)
-    found = mechanism(counter)
+    result = mechanism(counter)
     report.heading(
         "Mechanism",
         "The readout sees a mixed token, which is exactly the sum of three terms: the current token, the weights "
@@ -169,8 +169,8 @@ def counting_mechanism(study: Study, report: Report) -> None:
         "the answer is regressed on both counts.",
     )
     slopes = pd.DataFrame(
-        {"part": ["weights", "contents"], "slope": [found.by_weights, found.by_contents],
-         "left": [found.without_contents, found.without_weights]}
+        {"part": ["weights", "contents"], "slope": [result.by_weights, result.by_contents],
+         "left": [result.without_contents, result.without_weights]}
     )  # fmt: skip
     report.add_figure(
         "conflict",
@@ -178,28 +178,28 @@ def counting_mechanism(study: Study, report: Report) -> None:
         "Weights against contents: how much the answer rises when the count in this part rises by one. "
         "Relation-based counting has 1 and 0, inventory-based counting 0 and 1.",
     )
-    alone = found.without_contents, found.without_weights
+    alone = result.without_contents, result.without_weights
     evidence = [
-        ("answer follows the weights by", found.by_weights, "relation 1, inventory 0"),
-        ("answer follows the contents by", found.by_contents, "relation 0, inventory 1"),
-        ("variance explained by the two counts", found.explained, ""),
+        ("answer follows the weights by", result.by_weights, "relation 1, inventory 0"),
+        ("answer follows the contents by", result.by_contents, "relation 0, inventory 1"),
+        ("variance explained by the two counts", result.explained, ""),
         ("information left without contents", alone[0], "relation 1, inventory 0"),
         ("information left without weights", alone[1], "relation 0, inventory 1"),
-        ("accuracy lost on a token whose neurons are silenced", found.own_loss, ""),
-        ("accuracy lost on the other tokens", found.other_loss, "relation: as much; inventory: none"),
+        ("accuracy lost on a token whose neurons are silenced", result.own_loss, ""),
+        ("accuracy lost on the other tokens", result.other_loss, "relation: as much; inventory: none"),
     ]
     report.add_table(
         "mechanism",
         pd.DataFrame(evidence, columns=["evidence", "value", "of the constructions"]),
-        f"Causal evidence, from {found.positions:,} positions. Information: squared correlation of answer and count. "
-        f"Silenced: {found.neurons} of {counter.W_in.shape[1]} hidden neurons for each token.",
+        f"Causal evidence, from {result.positions:,} positions. Information: squared correlation of answer and count. "
+        f"Silenced: {result.neurons} of {counter.W_in.shape[1]} hidden neurons for each token.",
         {"value": ".3f"},
     )
-    report.say(str(found), "how", ["conflict", "hidden_by_count"])
-    report.add_fact("mechanism", found.verdict)
-    report.add_fact("by weights", found.by_weights)
-    report.add_fact("by contents", found.by_contents)
-    report.add_fact("specificity", found.specificity)
+    report.say(str(result), "how", ["conflict", "hidden_by_count"])
+    report.add_fact("mechanism", result.verdict)
+    report.add_fact("by weights", result.by_weights)
+    report.add_fact("by contents", result.by_contents)
+    report.add_fact("specificity", result.specificity)
 
 
 def needs(study: Study) -> None:
@@ -221,8 +221,8 @@ def counting_probes(study: Study, report: Report) -> None:
     probes["tokens"] = "own " + probes["own"] + ", other " + probes["other"]
     key = probes["key"][0] if counter.task.bos else "the own token"
     if counter.task.bos:
-        given = study.once(by_relation).query("relation == 'BOS'")
-        meant = pd.DataFrame({"alpha": given["mean"], "answer": given["count"], "tokens": "what attention gives"})
+        shares = study.once(by_relation).query("relation == 'BOS'")
+        meant = pd.DataFrame({"alpha": shares["mean"], "answer": shares["count"], "tokens": "what attention gives"})
         probes = pd.concat([probes, meant], ignore_index=True)
     report.add_figure(
         "probe_two",

@@ -57,16 +57,16 @@ def counting_attention(study: Study, report: Report) -> None:
 
 def _course(table: pd.DataFrame) -> str:
     """Return a sentence on how the weight on [BOS] changes with the count; "" without [BOS]."""
-    given = table[table["relation"] == "BOS"].sort_values("count")
-    if len(given) < 2:
+    bos = table[table["relation"] == "BOS"].sort_values("count")
+    if len(bos) < 2:
         return ""
-    first, last = given["mean"].iloc[0], given["mean"].iloc[-1]
-    steps = given["mean"].diff().dropna()
+    first, last = bos["mean"].iloc[0], bos["mean"].iloc[-1]
+    steps = bos["mean"].diff().dropna()
     course = "falls" if (steps < 0).all() else "rises" if (steps > 0).all() else "goes up and down"
     stands = ", so it can stand for the count (Figure 3)" if course != "goes up and down" else ""
     return (
-        f" The weight on [BOS] {course} from {words.number(first)} at count {given['count'].iloc[0]} to "
-        f"{words.number(last)} at {given['count'].iloc[-1]}{stands}."
+        f" The weight on [BOS] {course} from {words.number(first)} at count {bos['count'].iloc[0]} to "
+        f"{words.number(last)} at {bos['count'].iloc[-1]}{stands}."
     )
 
 

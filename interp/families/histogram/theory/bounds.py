@@ -39,10 +39,10 @@ def feasibility(model: str, T: int = 32, L: int = 10) -> pd.DataFrame:
     if T < 2 or L < 2:
         raise InterpError(f"feasibility needs T >= 2 tokens and a length L >= 2, got T={T}, L={L}")
     rows = {"lin": _linear, "dot": _scores, "bos": _scores, "bos-softmax": _bos_softmax, "dot-softmax": _dot_softmax}
-    found = rows[name.replace("lin-softmax", "lin")](T, L)
+    designs = rows[name.replace("lin-softmax", "lin")](T, L)
     widths = ["printed", "corrected", "necessary", "verified"]
     columns = ["p", *widths, "variant", "printed_source", "corrected_source", "verified_source"]
-    table = pd.DataFrame([{"model": name, "T": T, "L": L, **dict(zip(columns, row, strict=True))} for row in found])
+    table = pd.DataFrame([{"model": name, "T": T, "L": L, **dict(zip(columns, row, strict=True))} for row in designs])
     table[widths] = table[widths].astype("Int64").clip(upper=T)
     return table
 

@@ -178,8 +178,8 @@ def frame_for(criterion: Criterion, T: int, L: int, d: int | None = None, *, see
         width = min(f.shape[1] for _, f in works)  # the orthonormal basis always works
         return max((pair for pair in works if pair[1].shape[1] == width), key=lambda pair: pair[0])[1]
     if not works:
-        found = search_frame(criterion, T, max(L, 2), d, seed=seed, restarts=8, steps=3000).frame
-        ready.append((best_slack(found, criterion, L), found))
+        frame = search_frame(criterion, T, max(L, 2), d, seed=seed, restarts=8, steps=3000).frame
+        ready.append((best_slack(frame, criterion, L), frame))
     return max(ready, key=lambda pair: pair[0])[1]
 
 
@@ -198,9 +198,9 @@ def main() -> None:
     """Repeat the search for every frame of the table and write the stored file."""
     arrays = {}
     for criterion, T, L, d, seed, restarts, steps in STORED:
-        found = search_frame(criterion, T, L, d, seed=seed, restarts=restarts, steps=steps)
-        print(f"{criterion} T={T} L={L} d={d}: slack {found.slack:.5f}")
-        arrays[f"{criterion}_T{T}_L{L}_d{d}"] = found.frame.numpy()
+        best = search_frame(criterion, T, L, d, seed=seed, restarts=restarts, steps=steps)
+        print(f"{criterion} T={T} L={L} d={d}: slack {best.slack:.5f}")
+        arrays[f"{criterion}_T{T}_L{L}_d{d}"] = best.frame.numpy()
     np.savez_compressed(STORED_AT, allow_pickle=False, **arrays)
 
 

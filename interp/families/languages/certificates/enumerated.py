@@ -118,10 +118,10 @@ def certify_every_string(model: TaskModel, longest: int | None = None, progress:
         symbols, sizes = strings(model, length)
         margin, bound, slack = (part.numpy() for part in bounded_margins(model, symbols))
         right, wrong, proved = margin > slack, surely_wrong(margin, slack), margin > bound
-        found = _counterexample(model, task, symbols[torch.from_numpy(wrong)])
-        counterexample = counterexample or found
+        error = _counterexample(model, task, symbols[torch.from_numpy(wrong)])
+        counterexample = counterexample or error
         totals = [int(sizes[mask].sum()) for mask in (right, wrong, ~right & ~wrong, proved)]
-        status = "certified" if proved.all() else "refuted" if found else "undecided"
+        status = "certified" if proved.all() else "refuted" if error else "undecided"
         least = float(np.nan_to_num(margin - slack, nan=-np.inf).min())
         rows.append((length, int(sizes.sum()), *totals, least, float(bound.max()), status))
         probes.append(_probes(task, symbols, margin, bound))

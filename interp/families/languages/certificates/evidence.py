@@ -58,18 +58,18 @@ def every_string_evidence(model: TaskModel, certificate: Certificate, options: d
 
 
 def finding(model: TaskModel, longest: int, by: str, errors: list[list[int]], margin: float) -> Finding:
-    said = f"{model.task.name}: right on every string of 1 to {longest} symbols, {2 ** (longest + 1) - 2} strings"
-    said += ", rows without padding"
+    subject = f"{model.task.name}: right on every string of 1 to {longest} symbols, {2 ** (longest + 1) - 2} strings"
+    subject += ", rows without padding"
     if errors:
         each = "; ".join(f"{n} symbols: {bad}" for n, bad in errors)
-        said += f" but exactly {sum(bad for _, bad in errors)}, on which it errs ({each})"
+        subject += f" but exactly {sum(bad for _, bad in errors)}, on which it errs ({each})"
     domain = {"longest": longest, "by": by, "errors": errors}
 
     def rounding(checked: Model) -> int:
         """Return twice the largest bound on some of the shortest and longest strings, with few, half or many ones."""
-        one = {"average": one_average, "class": one_class}.get(by)
+        check = {"average": one_average, "class": one_class}.get(by)
         some = [(n, [first, *[1] * ones]) for n in (1, 2, longest) for first in (0, 1) for ones in {0, n // 2, n - 1}]
-        some = [(n, start if one else (start + [0] * n)[:n]) for n, start in some if n <= longest and len(start) <= n]
-        return 2 * max((one or each_string)(checked, 1, n, start)[2] for n, start in some)
+        some = [(n, start if check else (start + [0] * n)[:n]) for n, start in some if n <= longest and len(start) <= n]
+        return 2 * max((check or each_string)(checked, 1, n, start)[2] for n, start in some)
 
-    return Finding("strings", domain, [], float.fromhex(round_bound_down(margin)), said, rounding)
+    return Finding("strings", domain, [], float.fromhex(round_bound_down(margin)), subject, rounding)

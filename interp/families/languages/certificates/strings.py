@@ -127,8 +127,8 @@ def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, "length"]:
     seen = torch.zeros(length, dtype=torch.bool)
     for weight in (attn.W_Q, attn.W_K, attn.W_V):
         reads = (weight.detach() != 0).any(0).any(-1)  # the components that any head reads
-        zero, one = (state.value[:, 1 : length + 1][..., reads] for state in after)
-        seen |= (zero != one).any(-1).any(0)
+        with_zeros, with_ones = (state.value[:, 1 : length + 1][..., reads] for state in after)
+        seen |= (with_zeros != with_ones).any(-1).any(0)
     return seen
 
 
@@ -164,9 +164,9 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     """
     rows, wrong, probes, strata = [], None, [], []
     task: Any = model.task
-    said = decided(task)
-    longest = (64 if said else CHECKED) if longest is None else check_size("longest", longest)
-    if said is None and longest > CHECKED:
+    declared = decided(task)
+    longest = (64 if declared else CHECKED) if longest is None else check_size("longest", longest)
+    if declared is None and longest > CHECKED:
         raise InterpError(
             f"longest = {longest}: labels of task {task.name} are compared on every string up to {CHECKED} symbols; "
             "for longer ones the language must say what decides them: @decided_by(...) at its member()"
@@ -174,7 +174,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     for length in range(1, longest + 1):
         seen = seen_positions(model, length)
         symbols = classes(model, length, seen)
-        _labels_follow(model, task, seen, said)
+        _labels_follow(model, task, seen, declared)
         margin, bound, slack = bounded_margins(model, symbols)
         sure, false = bool((margin > bound).all()), bool(surely_wrong(margin, bound).any())
         if wrong is None and false:
@@ -191,8 +191,8 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
             progress(length, longest)
     table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
     how = "one string of each class of counts and seen positions"
-    notes = (*note_lengths(table, strata), *([] if said else [f"labels compared on every string up to {longest}"]))
-    trust = assume_labels(task, longest) if said else ()
+    notes = (*note_lengths(table, strata), *([] if declared else [f"labels compared on every string up to {longest}"]))
+    trust = assume_labels(task, longest) if declared else ()
     return make_certificate(model, table, strata, wrong, how, tuple(probes), notes, trust)
 
 
@@ -222,14 +222,14 @@ def bounded_margins(
 
     Overflow counts as wrong.
     """
-    own, found = model.embed.W_E.dtype, []
+    dtype, bounded = model.embed.W_E.dtype, []
     for part in symbols.split(max(1, ROWS_AT_ONCE // (symbols.shape[1] + 2) ** 2)):
         batch = label_strings(model.task, part)
         value, slack = forward_with_bound(model, batch.tokens, dtype=torch.float64)
-        bound = slack if own == torch.float64 else forward_with_bound(model, batch.tokens)[1]
+        bound = slack if dtype == torch.float64 else forward_with_bound(model, batch.tokens)[1]
         margin = torch.where(batch.labels, value[:, 0], -value[:, 0]).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
-        found.append((margin, *(torch.where(b.isnan(), torch.inf, b)[:, 0] for b in (bound, slack))))
-    margins, bounds, slacks = map(torch.cat, zip(*found))
+        bounded.append((margin, *(torch.where(b.isnan(), torch.inf, b)[:, 0] for b in (bound, slack))))
+    margins, bounds, slacks = map(torch.cat, zip(*bounded))
     return margins, bounds, slacks
 
 
@@ -278,14 +278,14 @@ def _probes(model: TaskModel, task: Any, symbols: Tensor, seen: Tensor, margin: 
     return string_probes(task, rows, margin[chosen], margin[chosen], bound[chosen])
 
 
-def _labels_follow(model: TaskModel, task: Any, seen: Bool[Tensor, "length"], said: Decided | None) -> None:
+def _labels_follow(model: TaskModel, task: Any, seen: Bool[Tensor, "length"], declared: Decided | None) -> None:
     """Raise InterpError unless strings of a class have the same label, by declaration or by comparing all strings."""
     length, counted = len(seen), counts_matter(model)
     at = seen.nonzero()[:, 0]
-    follows = said is not None and (counted or not said.count)
+    follows = declared is not None and (counted or not declared.count)
     if length <= CHECKED:
         words, labels = all_labels(task, length)
-    elif said is not None and follows and {p for p in said.places if p < length} <= {*at.tolist()}:
+    elif declared is not None and follows and {p for p in declared.places if p < length} <= {*at.tolist()}:
         words, labels = _pairs(task, seen, counted)
     else:
         raise InterpError(

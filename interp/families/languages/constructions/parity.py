@@ -49,8 +49,8 @@ def smallest_value(length: int, c: float) -> float:
     """Return the smallest |s| of all strings of a length, by the formulas above with E - O = n mod 2."""
     n = length + 1
     even, odd = (n + 1) // 2, n // 2
-    one, two = odd * exp(c) + even * exp(-c), even * exp(c) + odd * exp(-c)
-    values = [exp(c) / one - exp(-c) / two, exp(c) / two - exp(-c) / one]
+    total_1, total_2 = odd * exp(c) + even * exp(-c), even * exp(c) + odd * exp(-c)
+    values = [exp(c) / total_1 - exp(-c) / total_2, exp(c) / total_2 - exp(-c) / total_1]
     return min(values) / n
 
 

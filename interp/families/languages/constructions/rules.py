@@ -136,17 +136,17 @@ def assemble(
         words = {"[PAD]": words[task.alphabet[0]], **words}
     heads = max(1, *(len(block.heads) for block in blocks))
     width = max(max(len(head.matches), len(head.moves)) for block in blocks for head in block.heads)
-    one, zero = torch.ones(stream.d_model, dtype=torch.float64), torch.zeros(stream.d_model, dtype=torch.float64)
+    ones, zeros = torch.ones(stream.d_model, dtype=torch.float64), torch.zeros(stream.d_model, dtype=torch.float64)
     tensors = {"embed.W_E": torch.stack([stream.write(words.get(token, {})) for token in task.vocabulary])}
     layers = []
     for index, block in enumerate(blocks):
         at = f"blocks.{index}."
         if norm is not None:
-            tensors |= {f"{at}ln1.w": one, f"{at}ln1.b": zero}
+            tensors |= {f"{at}ln1.w": ones, f"{at}ln1.b": zeros}
         tensors |= {f"{at}attn.{name}": value for name, value in _attention(stream, block, heads, width).items()}
         if block.neurons:
             if norm is not None:
-                tensors |= {f"{at}ln2.w": one, f"{at}ln2.b": zero}
+                tensors |= {f"{at}ln2.w": ones, f"{at}ln2.b": zeros}
             tensors |= {f"{at}mlp.{name}": value for name, value in _neurons(stream, block).items()}
         layers.append(
             Layer(

@@ -148,8 +148,8 @@ class Language(Task):
 
     def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
         """Change one symbol; if the language is declared `decided_by` places, at one of these."""
-        said = decided(self)
-        places = torch.tensor(said.places) + 1 if said and said.places and not said.count else None  # after [CLS]
+        rule = decided(self)
+        places = torch.tensor(rule.places) + 1 if rule and rule.places and not rule.count else None  # after [CLS]
         return minimal_pairs(self, batch, seed, places=places)
 
     def encode(self, strings: Sequence[str]) -> Batch:

@@ -27,7 +27,7 @@ class First(Language):
 
     def automata(self) -> Iterator[Automaton]:
         """Yield automata whose state is the first symbol, once it has been read."""
-        yield from string_automata(self, -1, lambda first, symbol: symbol if first < 0 else first, lambda one: one == 1)
+        yield from string_automata(self, -1, lambda first, symbol: symbol if first < 0 else first, lambda s: s == 1)
 
 
 @register_task

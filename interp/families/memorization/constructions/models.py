@@ -82,7 +82,7 @@ def target_hash(task: TableTask, W_U: Any, W_E: Any, wanted: str) -> str:
         "W_U": torch.from_numpy(checked_unembedding(W_U, task.n_out).copy()),
         "W_E": torch.as_tensor(W_E, dtype=torch.float64),
     }
-    found = tensors_sha256(target)
-    if wanted and wanted != found:
-        raise InterpError(f"these W_U and W_E have the hash {found[:10]}.., not {wanted[:10]}..")
-    return found
+    digest = tensors_sha256(target)
+    if wanted and wanted != digest:
+        raise InterpError(f"these W_U and W_E have the hash {digest[:10]}.., not {wanted[:10]}..")
+    return digest

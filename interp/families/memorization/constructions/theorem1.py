@@ -179,10 +179,10 @@ def draw_until_good(
     """Return the first draw(spread of the scores, number) whose badness[0] is at most `stop`, otherwise the best."""
     best: Drawn | None = None
     for number in range(max_draws):
-        found = draw(SCORE_SPREADS[number % len(SCORE_SPREADS)], number + 1)
-        if best is None or badness(found) < badness(best):
-            best = found
-        if badness(found)[0] <= stop:
+        drawn = draw(SCORE_SPREADS[number % len(SCORE_SPREADS)], number + 1)
+        if best is None or badness(drawn) < badness(best):
+            best = drawn
+        if badness(drawn)[0] <= stop:
             break
     if best is None:
         raise InterpError(f"max_draws is {max_draws}; at least 1 is needed")
@@ -251,8 +251,8 @@ def target_map(
     if (d_model is None) == (W_U is None) or (W_U is None) != (W_E is None):
         raise InterpError("give d_model, or both W_U and W_E: the width of the rank-d optimum, or the target itself")
     if d_model is not None:
-        found = rank_d_optimum(table, d_model, seed=seed)
-        return found.W_U, found.W_E
+        optimum = rank_d_optimum(table, d_model, seed=seed)
+        return optimum.W_U, optimum.W_E
     W_U, W_E = checked_unembedding(W_U, table.n_outputs), np.asarray(W_E, dtype=np.float64)
     if W_E.shape != (table.n_contexts, len(W_U)) or not np.isfinite(W_E).all():
         raise InterpError(

@@ -147,10 +147,10 @@ def descend(rows: ConditionalTable, W_U: np.ndarray, W_E: np.ndarray) -> tuple[n
         W_U, W_E = balance(W_U, W_E, rows.prior)
         round_ = _Round(rows, W_U, W_E)
         options = {"maxiter": min(length, MOST_ITERATIONS - total), "maxcor": 20, "ftol": 1e-14, "gtol": 1e-10}
-        found = minimize(round_, np.zeros(W_U.size + W_E.size), jac=True, method="L-BFGS-B", options=options)
-        W_U, W_E = round_.factors(found.x)
-        total, length = total + int(found.nit), 2 * length
-        if found.status != 1 or total >= MOST_ITERATIONS:  # 1: only this round's iterations are used up
+        result = minimize(round_, np.zeros(W_U.size + W_E.size), jac=True, method="L-BFGS-B", options=options)
+        W_U, W_E = round_.factors(result.x)
+        total, length = total + int(result.nit), 2 * length
+        if result.status != 1 or total >= MOST_ITERATIONS:  # 1: only this round's iterations are used up
             break
     return *balance(W_U, W_E, rows.prior), total
 

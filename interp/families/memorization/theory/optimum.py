@@ -150,7 +150,7 @@ def _finish(
     if not likely.all():
         rest = as_table(checked.conditional[~likely])
         everywhere[~likely] = newton_refinement(rest, W_U).W_E
-    found = rank_d_map(checked, W_U, everywhere, method)
+    best_map = rank_d_map(checked, W_U, everywhere, method)
     restarts = pd.DataFrame(
         [(run.start, run.kl, run.iterations, run.gradient_norm, best) for run, best in zip(runs, agree)],
         columns=["start", "kl", "iterations", "gradient_norm", "best"],
@@ -167,7 +167,7 @@ def _finish(
     if checked.has_zeros:
         evidence += "; the table has zeros, so the optimum may be an infimum that no finite map attains"
     return RankDOptimum(
-        **vars(found),
+        **vars(best_map),
         restarts=restarts,
         gradient_norm=winner.gradient_norm,
         curvature=curvature,
@@ -190,11 +190,11 @@ def _points_on_a_circle(
     W_E[likely] = W_U.T[checked.conditional[likely].argmax(axis=1)]
     if not likely.all():
         W_E[~likely] = newton_refinement(as_table(checked.conditional[~likely]), W_U).W_E
-    found = rank_d_map(checked, W_U, W_E, "points on a circle")
+    best = rank_d_map(checked, W_U, W_E, "points on a circle")
     return _zero(
-        found,
+        best,
         f"zero in the limit: each context has a single answer, and answers that are points on a circle are told apart "
-        f"in d = {d} (float64 gives {found.kl:.1e}); no search is needed; zero is the infimum, and these logits give "
+        f"in d = {d} (float64 gives {best.kl:.1e}); no search is needed; zero is the infimum, and these logits give "
         f"the answer a lead of {LEAD:.0f} nats",
         attained=False,
     )
@@ -213,23 +213,23 @@ def _zero_optimum(checked: ConditionalTable, d: int, likely: np.ndarray) -> Rank
         W_U[:n] = logs[likely]
         W_E[np.flatnonzero(likely), np.arange(n)] = 1.0
         needed = f"contexts{'' if likely.all() else ' of positive prior'} = {n}"
-    found = rank_d_map(checked, W_U, W_E, "rank condition")
+    best = rank_d_map(checked, W_U, W_E, "rank condition")
     attained = not checked.has_zeros
     evidence = (
         f"zero exactly: d = {d} is at least {needed}, so log pi itself, up to a constant in each row, has rank d "
-        f"(float64 gives {found.kl:.1e}); no search is needed, and a larger d gains nothing"
+        f"(float64 gives {best.kl:.1e}); no search is needed, and a larger d gains nothing"
     )
     if not attained:
         evidence += "; the table has zeros, so zero is the infimum and these logits put 1e-30 in their place"
-    return _zero(found, evidence, attained)
+    return _zero(best, evidence, attained)
 
 
-def _zero(found: RankDMap, evidence: str, attained: bool) -> RankDOptimum:
+def _zero(best: RankDMap, evidence: str, attained: bool) -> RankDOptimum:
     """Build the optimum of a table that is known to have the optimum zero."""
     import pandas as pd
 
     return RankDOptimum(
-        **{**vars(found), "kl": 0.0},
+        **{**vars(best), "kl": 0.0},
         restarts=pd.DataFrame(columns=["start", "kl", "iterations", "gradient_norm", "best"]),
         gradient_norm=0.0,
         curvature=float("nan"),
