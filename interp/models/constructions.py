@@ -146,8 +146,8 @@ def construct(name: str, variant: str | None = None, **sizes: Any) -> Construct:
     except InterpError:
         raise
     except (TypeError, ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
-        given = ", ".join(f"{size} = {quoted(value)}" for size, value in sizes.items())
-        raise InterpError(cut(f"{name} cannot be built with {given or 'these sizes'}: {error}")) from None
+        arguments = ", ".join(f"{size} = {quoted(value)}" for size, value in sizes.items())
+        raise InterpError(cut(f"{name} cannot be built with {arguments or 'these sizes'}: {error}")) from None
 
 
 def _type_problem(entry: Entry, size: str, value: Any) -> str | None:

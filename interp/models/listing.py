@@ -37,8 +37,8 @@ def stored(what: str) -> Any:
 
 @cache
 def _file() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((Path(__file__).parent / "listed.json").read_text("utf-8"))
-    return found
+    listed: dict[str, Any] = json.loads((Path(__file__).parent / "listed.json").read_text("utf-8"))
+    return listed
 
 
 def list_models() -> pd.DataFrame:
@@ -70,11 +70,11 @@ def model_rows() -> list[Row]:
     rows = [{**row, "kind": "exact", "seeds": (), "path": ""} for row in exact]
     rows += [_trained_row(folder) for folder in folders() if folder.name not in {row["name"] for row in exact}]
     for row in rows:
-        own = row["path"] and not Path(row["path"]).is_relative_to(shipped_root())
+        of_user = row["path"] and not Path(row["path"]).is_relative_to(shipped_root())
         certified = states.get((row["name"], row.pop("checkpoint", "")), "measured")
         there = bool(row["seeds"]) or (row["kind"] == "exact" and "task" in row)
         row["family"] = row["name"].split("/")[0]
-        row["state"] = "" if not there else "measured" if own else certified
+        row["state"] = "" if not there else "measured" if of_user else certified
     return sorted(rows, key=lambda row: (row["family"], row["name"]))
 
 
@@ -100,8 +100,8 @@ def exact_rows() -> list[Row]:
     for name, entry in registered_constructions().items():
         row: Row = {"name": name, "about": entry.summary}
         if inspect.Parameter.empty not in entry.sizes.values():  # some need the user's table
-            made = construct(name)
-            row |= {"task": made.spec.task.name, "parameters": size_of(made.spec)}
+            construction = construct(name)
+            row |= {"task": construction.spec.task.name, "parameters": size_of(construction.spec)}
         rows.append(row)
     return rows
 

@@ -42,17 +42,17 @@ def shipped_root() -> Path:
 
 def own_roots() -> list[Path]:
     """Return the user's folders: $INTERP_MODELS, then the nearest models/ upward from the working directory."""
-    given = [expanded(entry) for entry in os.environ.get("INTERP_MODELS", "").split(os.pathsep) if entry]
+    listed = [expanded(entry) for entry in os.environ.get("INTERP_MODELS", "").split(os.pathsep) if entry]
     here = Path.cwd()
     upward = (folder / "models" for folder in (here, *here.parents))
     near = next((root for root in upward if root.is_dir() and next(root.glob(f"*/*/{SPEC_FILE}"), None)), None)
-    return given + ([near] if near else [])
+    return listed + ([near] if near else [])
 
 
 def model_roots() -> list[Path]:
     """Return the folders in which trained models are searched, in order: the user's, then the shipped one."""
-    own, shipped = own_roots(), shipped_root()
-    return own if shipped in own or not shipped.is_dir() else [*own, shipped]
+    user_roots, shipped = own_roots(), shipped_root()
+    return user_roots if shipped in user_roots or not shipped.is_dir() else [*user_roots, shipped]
 
 
 def expanded(path: str | Path) -> Path:
@@ -67,10 +67,10 @@ is_file, is_dir = os.path.isfile, os.path.isdir
 """path.is_file() and path.is_dir(), or False for invalid names (too long, or with a zero byte)."""
 
 
-def _announce_hidden(name: str, found: Path, root: Path) -> None:
+def _announce_hidden(name: str, path: Path, root: Path) -> None:
     """Warn, once per name, that the user's model hides one shipped with interp."""
-    shipped = shipped_root() / found.relative_to(root)
-    if root == shipped_root() or not is_file(shipped) or shipped.read_bytes() == found.read_bytes():
+    shipped = shipped_root() / path.relative_to(root)
+    if root == shipped_root() or not is_file(shipped) or shipped.read_bytes() == path.read_bytes():
         return
     warnings.warn(f"{name} in {root} hides the model of this name shipped with interp", HiddenModel, stacklevel=4)
 
@@ -171,10 +171,10 @@ def no_model(path: Path) -> str:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             text = file.read(MOST_PLAIN).decode()
-        found = tomllib.loads(text) if kind == "TOML" else json.loads(text)
+        content = tomllib.loads(text) if kind == "TOML" else json.loads(text)
     except (ValueError, OSError, EOFError, RecursionError) as error:
         return f"{path} is neither a checkpoint nor a readable {kind} file ({error}): {A_MODEL}"
-    data = found if isinstance(found, dict) else {}
+    data = content if isinstance(content, dict) else {}
     for entries, what, right in KINDS:
         if entries <= set(data):
             of = f" of {short(data['model'])}" if "{of}" in what else ""

@@ -24,8 +24,8 @@ def rotated(
     angles = at[..., None, None].double() * rates  # *rows, length, 1 (heads), pairs
     cos, sin = angles.cos().to(x), angles.sin().to(x)
     turning = x[..., :dim]
-    one, other = (turning[..., ::2], turning[..., 1::2]) if adjacent else turning.chunk(2, -1)
-    turned = (one * cos - other * sin, other * cos + one * sin)
+    first, second = (turning[..., ::2], turning[..., 1::2]) if adjacent else turning.chunk(2, -1)
+    turned = (first * cos - second * sin, second * cos + first * sin)
     joined = torch.stack(turned, -1).flatten(-2) if adjacent else torch.cat(turned, -1)
     return torch.cat([joined, x[..., dim:]], -1) if dim < x.shape[-1] else joined
 

@@ -105,33 +105,33 @@ class Layer(FrozenRecord):
 
     def problems(self, d_model: int) -> list[str]:
         """List the problems of this layer for this d_model, one sentence each; empty if it can be built."""
-        found = []
+        problems = []
         whole = [name for name in ("query_key", "value_output") if getattr(self, name) in ("full", "identity")]
         if whole and self.d_head != d_model:
-            found.append(
+            problems.append(
                 f"{whole[0]} = {getattr(self, whole[0])!r} needs d_head = d_model = {d_model}, not {self.d_head}"
             )
         if self.mixing == "linear" and (self.log_length != "none" or self.bias.q or self.bias.k):
-            found.append("linear mixing has no queries and keys: log_length and the q and k biases do not apply")
+            problems.append("linear mixing has no queries and keys: log_length and the q and k biases do not apply")
         if self.log_length != "none" and self.normalizer == "none":
-            found.append("log_length needs normalizer = 'softmax', not 'none'")
+            problems.append("log_length needs normalizer = 'softmax', not 'none'")
         if self.value_output == "identity" and (self.bias.v or self.bias.o):
-            found.append("value_output = 'identity' has neither a v nor an o bias")
+            problems.append("value_output = 'identity' has neither a v nor an o bias")
         if self.norm_kind != "layer" and self.norm == "none":
-            found.append(f"norm_kind = {self.norm_kind!r} needs norm = 'pre' or 'post'")
+            problems.append(f"norm_kind = {self.norm_kind!r} needs norm = 'pre' or 'post'")
         if self.key_value_heads is not None and (
             self.key_value_heads >= self.n_heads or self.n_heads % self.key_value_heads
         ):
-            found.append(
+            problems.append(
                 f"key_value_heads = {self.key_value_heads} must divide n_heads = {self.n_heads} and be smaller; leave "
                 "it out if every head has its own keys and values"
             )
         learned = self.mixing == "dot" and self.query_key == "learned"
         if self.key_value_heads is not None and not (learned and self.value_output == "learned"):
-            found.append("key_value_heads needs mixing = 'dot' with learned queries, keys, values and outputs")
+            problems.append("key_value_heads needs mixing = 'dot' with learned queries, keys, values and outputs")
         if self.query_key_norm and not learned:
-            found.append("query_key_norm needs mixing = 'dot' with query_key = 'learned'")
-        return found
+            problems.append("query_key_norm needs mixing = 'dot' with query_key = 'learned'")
+        return problems
 
     @property
     def extras(self) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ class Layer(FrozenRecord):
             "a query-key norm": self.query_key_norm,
             "an MLP that is gated, lacks biases or has neither ReLU nor GELU": not plain,
         }
-        return tuple(words for words, found in named.items() if found)
+        return tuple(words for words, present in named.items() if present)
 
 
 class Construction(FrozenRecord):
@@ -196,12 +196,12 @@ class Training(FrozenRecord):
     embedding_std: Positive | None = None
 
     def problems(self) -> list[str]:
-        found = []
+        problems = []
         if not all(0 <= beta < 1 for beta in self.betas):
-            found.append(f"betas = {self.betas}: both must lie in [0, 1)")
+            problems.append(f"betas = {self.betas}: both must lie in [0, 1)")
         if (self.data == "fresh") != (self.samples_per_epoch is not None):
-            found.append("samples_per_epoch is only for data = 'fresh', which needs it")
-        return found
+            problems.append("samples_per_epoch is only for data = 'fresh', which needs it")
+        return problems
 
 
 class ModelSpec(FrozenRecord):
@@ -262,82 +262,84 @@ class ModelSpec(FrozenRecord):
 
     def problems(self) -> list[str]:
         """List the problems of this spec, one sentence each; empty if it can be built."""
-        found = [] if self.layers else ["layers is empty: a task model has at least one"]
-        found += [
+        problems = [] if self.layers else ["layers is empty: a task model has at least one"]
+        problems += [
             f"layer {i}: {problem}" for i, layer in enumerate(self.layers) for problem in layer.problems(self.d_model)
         ]
         if len({(layer.n_heads, layer.d_head) for layer in self.layers}) > 1:
-            found.append("all layers share n_heads and d_head (TransformerLens has one of each); pad with zero heads")
+            problems.append(
+                "all layers share n_heads and d_head (TransformerLens has one of each); pad with zero heads"
+            )
         if len({layer.norm for layer in self.layers}) > 1:
-            found.append("all layers share one norm: none, pre or post")
+            problems.append("all layers share one norm: none, pre or post")
         if len({(layer.norm_kind, layer.key_value_heads, layer.query_key_norm) for layer in self.layers}) > 1:
-            found.append("all layers share norm_kind, key_value_heads and query_key_norm")
+            problems.append("all layers share norm_kind, key_value_heads and query_key_norm")
         sized = self.positions == "learned" or any(layer.mixing == "linear" for layer in self.layers)
         if sized and self.max_length is None:
             what = "positions = 'learned'" if self.positions == "learned" else "mixing = 'linear'"
-            found.append(f"{what} needs max_length, the number of positions that have weights")
+            problems.append(f"{what} needs max_length, the number of positions that have weights")
         if not sized and self.max_length is not None:
-            found.append("max_length is only for linear mixing or learned positions")
+            problems.append("max_length is only for linear mixing or learned positions")
         if self.direction == "causal" and any(layer.mixing == "linear" for layer in self.layers):
-            found.append("linear mixing needs direction = 'bidirectional'")
+            problems.append("linear mixing needs direction = 'bidirectional'")
         formula = self.positions not in PLAIN_POSITIONS
         if self.direction == "causal" and (formula or any(layer.log_length == "current" for layer in self.layers)):
-            found.append(
+            problems.append(
                 "log_length = 'current' and formula positions depend on the whole length, which a causal model "
                 "does not know: they need direction = 'bidirectional'"
             )
-        found += self._relative_problems()
+        problems += self._relative_problems()
         if self.layers and self.layers[0].norm != "none" and self.final_norm != "none":
             kind = self.layers[0].norm_kind
             if self.final_norm != f"{kind}_norm":
-                found.append(f"final_norm = {self.final_norm!r} does not go with layers of norm_kind = {kind!r}")
+                problems.append(f"final_norm = {self.final_norm!r} does not go with layers of norm_kind = {kind!r}")
         if (self.readout == "relu_mlp") != (self.readout_width is not None):
-            found.append("readout_width goes with readout = 'relu_mlp', and only with it")
+            problems.append("readout_width goes with readout = 'relu_mlp', and only with it")
         if self.tied_embeddings and self.readout != "linear":
-            found.append(f"tied_embeddings goes with readout = 'linear', not {self.readout!r}")
+            problems.append(f"tied_embeddings goes with readout = 'linear', not {self.readout!r}")
         if self.readout == "relu_mlp" and not self.readout_bias:
-            found.append("readout = 'relu_mlp' always has its biases; leave readout_bias out")
+            problems.append("readout = 'relu_mlp' always has its biases; leave readout_bias out")
         if self.readout == "scalar" and self.n_out not in (None, 1):
-            found.append(f"readout = 'scalar' has one output, not n_out = {self.n_out}")
+            problems.append(f"readout = 'scalar' has one output, not n_out = {self.n_out}")
         if (self.readout == "scalar") != (self.decision not in ("argmax", "set")):
-            found.append(f"decision = {self.decision!r} does not fit readout = {self.readout!r}")
+            problems.append(f"decision = {self.decision!r} does not fit readout = {self.readout!r}")
         if (self.decision == "indicator") != (self.tolerance is not None):
-            found.append("tolerance goes with decision = 'indicator', and only with it")
-        return found + (self.origin.problems() if isinstance(self.origin, Training) else [])
+            problems.append("tolerance goes with decision = 'indicator', and only with it")
+        return problems + (self.origin.problems() if isinstance(self.origin, Training) else [])
 
     def _relative_problems(self) -> list[str]:
         """List the problems of positions that enter attention."""
-        found, relative = [], self.positions in RELATIVE_POSITIONS
+        problems, relative = [], self.positions in RELATIVE_POSITIONS
         if relative and self.positions_enter != "attention":
-            found.append(f"positions = {self.positions!r} enter only attention: set positions_enter = 'attention'")
+            problems.append(f"positions = {self.positions!r} enter only attention: set positions_enter = 'attention'")
         if self.positions_enter == "attention" and not relative and self.positions != "learned":
-            found.append(
+            problems.append(
                 f"positions_enter = 'attention' needs learned, rotary or ALiBi positions, not {self.positions!r}"
             )
         plain = all(layer.mixing == "dot" and layer.query_key == "learned" for layer in self.layers)
         if relative and not plain:
-            found.append(f"positions = {self.positions!r} need mixing = 'dot' with learned queries and keys")
+            problems.append(f"positions = {self.positions!r} need mixing = 'dot' with learned queries and keys")
         if self.positions == "alibi" and (
             self.direction != "causal" or any(layer.normalizer != "softmax" for layer in self.layers)
         ):
-            found.append("positions = 'alibi' need direction = 'causal' and normalizer = 'softmax'")
-        given = self.rotary_base != 10_000.0 or self.rotary_dim is not None or self.rotary_pairs != "halves"
-        if given and self.positions != "rotary":
-            found.append("rotary_base, rotary_dim and rotary_pairs go with positions = 'rotary', and only with it")
+            problems.append("positions = 'alibi' need direction = 'causal' and normalizer = 'softmax'")
+        rotary = self.rotary_base != 10_000.0 or self.rotary_dim is not None or self.rotary_pairs != "halves"
+        if rotary and self.positions != "rotary":
+            problems.append("rotary_base, rotary_dim and rotary_pairs go with positions = 'rotary', and only with it")
         for layer in self.layers if self.positions == "rotary" else ():
             turned = self.rotary_dim or layer.d_head
             if turned % 2 or turned > layer.d_head:
-                found.append(
+                problems.append(
                     f"rotary_dim = {turned} must be even and at most d_head = {layer.d_head}: pairs of dimensions are "
                     "rotated"
                 )
                 break
-        return found
+        return problems
 
     def check(self) -> ModelSpec:
         """Return this spec. Raises SpecError with all of its problems."""
-        if found := self.problems():
-            raise SpecError(found)
+        if problems := self.problems():
+            raise SpecError(problems)
         return self
 
     # ---------------------------------------------------------------- derived, never stored
@@ -373,10 +375,10 @@ class ModelSpec(FrozenRecord):
     @property
     def extras(self) -> tuple[str, ...]:
         """Parts that count space, token tables, compiled kernels and older proofs do not know, in words."""
-        found = [words for layer in self.layers for words in layer.extras]
-        found += ["a final RMS norm"] * (self.final_norm == "rms_norm") + ["tied embeddings"] * self.tied_embeddings
-        found += [f"{self.positions} positions"] * (self.positions in RELATIVE_POSITIONS)
-        return tuple(dict.fromkeys(found))
+        parts = [words for layer in self.layers for words in layer.extras]
+        parts += ["a final RMS norm"] * (self.final_norm == "rms_norm") + ["tied embeddings"] * self.tied_embeddings
+        parts += [f"{self.positions} positions"] * (self.positions in RELATIVE_POSITIONS)
+        return tuple(dict.fromkeys(parts))
 
     @property
     def training(self) -> Training:

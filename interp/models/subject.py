@@ -221,12 +221,12 @@ class Subject:
     def read_mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
         """Return the mask of the read positions, one per row or all labeled ones; InterpError for badly padded rows."""
 
-        def made() -> Bool[Tensor, "rows length"]:
+        def make() -> Bool[Tensor, "rows length"]:
             self.check(batch)
             check_padding(self.task, batch)
             return read_mask(self.task, batch, self.read_at)
 
-        return self.shared("read mask", batch, made)
+        return self.shared("read mask", batch, make)
 
     def check(self, batch: Batch) -> None:
         """Raise InterpError for anything that is not a batch of the task's tokens."""
@@ -258,30 +258,30 @@ class Subject:
         Rows run in chunks of bounded memory, or of `chunk` rows.
         """
         places = self.read_mask(batch)
-        own = chunk is None and batch.counts is None and self.token_ids is None
-        if own and self.count_space and self.read_at != "all":  # rows become counts, and no pattern is built
+        plain = chunk is None and batch.counts is None and self.token_ids is None
+        if plain and self.count_space and self.read_at != "all":  # rows become counts, and no pattern is built
             counted = self.shared("counts", batch, lambda: self._counted(batch, places))
-            found = [self.task_model.read_counts(rows).cpu() for rows in counted]
+            outputs = [self.task_model.read_counts(rows).cpu() for rows in counted]
         else:
-            found = []
+            outputs = []
             for here in self.chunks(batch, chunk):
                 piece = self.trimmed(batch[here])
-                found.append(self._outputs(piece, places[here, : piece.tokens.shape[1]]).cpu())
-        if not found:
+                outputs.append(self._outputs(piece, places[here, : piece.tokens.shape[1]]).cpu())
+        if not outputs:
             return torch.zeros(0, self.n_classes if self.n_classes > 2 else self.task.n_out)
-        return self.columns(torch.cat(found))
+        return self.columns(torch.cat(outputs))
 
     def _counted(self, batch: Batch, places: Bool[Tensor, "rows length"]) -> list[CountedRows]:
         """The reads as counts of tokens, in pieces of bounded memory."""
-        spec, device, found = self.task_model.spec, self.model.cfg.device or "cpu", []
+        spec, device, pieces = self.task_model.spec, self.model.cfg.device or "cpu", []
         size = max(1, COUNTED // batch.tokens.shape[1])
         for start in range(0, len(batch), size):
             piece = self.trimmed(batch[start : start + size])
             at = places[start : start + size].nonzero(as_tuple=True)[1]
             tokens = self.inputs(piece.tokens)
             counted = counted_at(spec, self.task.d_vocab, tokens, at, torch.ones_like(tokens))
-            found.append(counted.to(device, counted.counts.dtype))
-        return found
+            pieces.append(counted.to(device, counted.counts.dtype))
+        return pieces
 
     def _outputs(self, batch: Batch, places: Tensor) -> Tensor:
         tokens, where = self.inputs(batch.tokens).to(self.model.cfg.device), places.to(self.model.cfg.device)
@@ -553,21 +553,19 @@ def output_ids_of(
     )
 
 
-def _check_names(
-    task: Task, kind: str, number: str, given: Mapping[str, int], needed: Sequence[str], limit: int
-) -> None:
+def _check_names(task: Task, kind: str, number: str, ids: Mapping[str, int], needed: Sequence[str], limit: int) -> None:
     """Raise InterpError unless all needed tokens or answers, and no unknown ones, have each a number of their own."""
     known, called = (task.vocabulary, "tokens") if kind == "token" else (task.answer_words, "outputs")
-    for name in given:
+    for name in ids:
         check_one_of(f"{kind} of task {task.name}", name, known)
-    if missing := [name for name in needed if name not in given]:
+    if missing := [name for name in needed if name not in ids]:
         raise InterpError(f"{called} lacks {', '.join(missing)} of task {task.name}")
-    _check_ids(kind, f"{number}s", given, limit)
-    if len({given[name] for name in needed}) < len(needed):
-        raise InterpError(f"two {kind}s share an {number}: {dict(given)}")
+    _check_ids(kind, f"{number}s", ids, limit)
+    if len({ids[name] for name in needed}) < len(needed):
+        raise InterpError(f"two {kind}s share an {number}: {dict(ids)}")
 
 
-def _check_ids(kind: str, what: str, given: Mapping[str, int], limit: int) -> None:
-    for word, number in given.items():
+def _check_ids(kind: str, what: str, ids: Mapping[str, int], limit: int) -> None:
+    for word, number in ids.items():
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < limit:
             raise InterpError(f"{kind} {word!r} has id {number!r}; the model's {what} are 0 to {limit - 1}")

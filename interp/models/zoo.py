@@ -70,8 +70,8 @@ def build(
     if isinstance(name_or_spec, str) and name_or_spec in registered_constructions():
         return construct(name_or_spec, variant, **sizes).model(seed=seed, device=device, dtype=dtype)
     if variant is not None or sizes:
-        given = ", ".join([*(["variant"] if variant is not None else []), *sizes])
-        raise InterpError(f"{given}: only constructions take sizes, and {_short(name_or_spec)} is not one")
+        arguments = ", ".join([*(["variant"] if variant is not None else []), *sizes])
+        raise InterpError(f"{arguments}: only constructions take sizes, and {_short(name_or_spec)} is not one")
     spec = name_or_spec if isinstance(name_or_spec, ModelSpec) else ModelSpec.from_toml(find_spec(name_or_spec))
     if not isinstance(spec.origin, Construction):
         task = None if spec.task.table_sha256 else make_task(spec.task)
@@ -171,11 +171,11 @@ def _load_own(
         raise InterpError(no_model(path))
     from interp.models.architecture.task_model import TaskModel  # takes seconds, so check the name first
 
-    found = _read(path, spec)
-    notes, limit = _notes(found.summary), _proven_limit(found)
-    model = TaskModel(found.spec, found.task, found.tensors, seed=found.seed, device=device, dtype=dtype)
-    model.summary, model.notes, model.length_limit = found.summary, notes, limit
-    if isinstance(found.summary.get("curve"), dict):
+    saved = _read(path, spec)
+    notes, limit = _notes(saved.summary), _proven_limit(saved)
+    model = TaskModel(saved.spec, saved.task, saved.tensors, seed=saved.seed, device=device, dtype=dtype)
+    model.summary, model.notes, model.length_limit = saved.summary, notes, limit
+    if isinstance(saved.summary.get("curve"), dict):
         model.history = _history(model)
     model.loaded_as = str(name)
     return model.eval()
@@ -208,18 +208,18 @@ def _load_external(
         return source
     place, kind = as_device(device), None if dtype is None else as_dtype(dtype)
     config = settings_of(config) if isinstance(config, str | Path) else config
-    found = convert(expanded(source) if isinstance(source, str) else source, config, task, tokens, outputs)
-    if found.notes and found.compared is None:
-        warnings.warn(f"{' '.join(found.notes)} {CHECK}", stacklevel=3)
+    converted = convert(expanded(source) if isinstance(source, str) else source, config, task, tokens, outputs)
+    if converted.notes and converted.compared is None:
+        warnings.warn(f"{' '.join(converted.notes)} {CHECK}", stacklevel=3)
     path = str(source) if isinstance(source, str | Path) else ""
-    if isinstance(found.model, TaskModel):
-        return _finish_converted(found.model, found.notes, path, place, kind)
-    subject = Subject.external(found.model, task, found.tokens, outputs, padding)
+    if isinstance(converted.model, TaskModel):
+        return _finish_converted(converted.model, converted.notes, path, place, kind)
+    subject = Subject.external(converted.model, task, converted.tokens, outputs, padding)
     try:
-        made = to_task_model(subject.model, subject.task, subject.token_ids, subject.output_ids, padding)
+        task_model = to_task_model(subject.model, subject.task, subject.token_ids, subject.output_ids, padding)
     except UnsupportedError:
-        return replace(subject, model=_move_model(subject.model, place, kind), notes=found.notes, source=path)
-    return _finish_converted(made, found.notes, path, place, kind)
+        return replace(subject, model=_move_model(subject.model, place, kind), notes=converted.notes, source=path)
+    return _finish_converted(task_model, converted.notes, path, place, kind)
 
 
 def _finish_converted(
@@ -228,9 +228,9 @@ def _finish_converted(
     """Return a converted model that knows how it was loaded, in its format and on its device."""
     if kind is not None:
         model.to(kind, print_details=False)
-    made = model.to(place, print_details=False)
-    made.notes, made.loaded_as = notes, path
-    return made.eval()
+    moved = model.to(place, print_details=False)
+    moved.notes, moved.loaded_as = notes, path
+    return moved.eval()
 
 
 def _move_model(model: HookedTransformer, place: torch.device, kind: torch.dtype | None) -> HookedTransformer:
@@ -257,8 +257,8 @@ def settings_of(config: str | Path | None) -> dict[str, Any] | None:
             f"config={short(str(config))!r}: give a JSON or TOML file, a dict or a config object; from a file that you "
             "trust, config=torch.load(path, weights_only=False)"
         )
-    found = read_json(config) if Path(config).suffix == ".json" else read_toml(config)
-    return {name: None if value == "none" else value for name, value in found.items()}
+    fields = read_json(config) if Path(config).suffix == ".json" else read_toml(config)
+    return {name: None if value == "none" else value for name, value in fields.items()}
 
 
 def _check_name(name: object) -> None:
@@ -304,8 +304,8 @@ def save(model: TaskModel, path: str | Path) -> Path:
 
 def _notes(summary: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what was assumed when a model was converted, as its checkpoint says."""
-    found = summary.get("notes")
-    return tuple(note for note in found if isinstance(note, str)) if isinstance(found, list) else ()
+    notes = summary.get("notes")
+    return tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else ()
 
 
 def _history(model: TaskModel) -> Any:
@@ -338,17 +338,17 @@ def _sizes(name: str) -> Mapping[str, Any]:
 
 def _construct(spec: ModelSpec, origin: Construction, **more: Any) -> Construct:
     """Build the construction of a spec's origin. Raises InterpError if it has another spec."""
-    made = construct(origin.name, origin.variant or None, **dict(origin.arguments), **more)
-    if made.spec != spec:
-        what = _difference(made.spec, spec)
-        raise InterpError(f"{origin.name} with these arguments builds {made.spec.id}, not {spec.id}: {what}")
-    return made
+    built = construct(origin.name, origin.variant or None, **dict(origin.arguments), **more)
+    if built.spec != spec:
+        what = _difference(built.spec, spec)
+        raise InterpError(f"{origin.name} with these arguments builds {built.spec.id}, not {spec.id}: {what}")
+    return built
 
 
 def _read(path: Path, spec: ModelSpec | str | Path | None) -> Checkpoint:
     """Read interp's own checkpoint, or a user's state dict if a spec is given or next to a file without a header."""
-    own = spec is not None or path.suffix in (".pt", ".pth") or (_has_spec(path) and lacks_header(path))
-    return read_state_dict(path, spec) if own else read_checkpoint(path)
+    is_state_dict = spec is not None or path.suffix in (".pt", ".pth") or (_has_spec(path) and lacks_header(path))
+    return read_state_dict(path, spec) if is_state_dict else read_checkpoint(path)
 
 
 def _is_own(name_or_path: str | Path) -> bool:
@@ -366,10 +366,10 @@ def _has_spec(path: Path) -> bool:
     return any({"task", "d_model"} <= set(settings_of(other) or {}) for other in beside if is_file(other))
 
 
-def _difference(made: ModelSpec, given: ModelSpec) -> str:
+def _difference(built: ModelSpec, wanted: ModelSpec) -> str:
     """List the fields in which two specs differ, for a message."""
-    fields = [name for name in type(made).model_fields if getattr(made, name) != getattr(given, name)]
-    return "; ".join(f"{name} is {getattr(made, name)!r}, not {getattr(given, name)!r}" for name in fields)
+    fields = [name for name in type(built).model_fields if getattr(built, name) != getattr(wanted, name)]
+    return "; ".join(f"{name} is {getattr(built, name)!r}, not {getattr(wanted, name)!r}" for name in fields)
 
 
 def _short(thing: object) -> str:

@@ -203,9 +203,9 @@ class NoMLP(nn.Module):
 
 def make_final_norm(spec: ModelSpec, cfg: HookedTransformerConfig) -> LayerNorm | RMSNorm:
     """Build the norm between the last block and the readout."""
-    own = copy.copy(cfg)
-    own.eps = spec.layers[-1].norm_eps
-    return RMSNorm(own) if spec.final_norm == "rms_norm" else LayerNorm(own)
+    norm_cfg = copy.copy(cfg)
+    norm_cfg.eps = spec.layers[-1].norm_eps
+    return RMSNorm(norm_cfg) if spec.final_norm == "rms_norm" else LayerNorm(norm_cfg)
 
 
 def make_block(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> TransformerBlock:
@@ -213,18 +213,18 @@ def make_block(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> Tra
     layer = spec.layers[index]
     block = PostNormBlock(cfg, index) if layer.norm == "post" else TransformerBlock(cfg, index)
     block.attn = make_attention(spec, cfg, index)
-    own = copy.copy(cfg)
-    own.eps = layer.norm_eps
+    layer_cfg = copy.copy(cfg)
+    layer_cfg.eps = layer.norm_eps
 
     def norm() -> nn.Module:
         if layer.norm == "none":
             return nn.Identity()
-        return RMSNorm(own) if layer.norm_kind == "rms" else LayerNorm(own)
+        return RMSNorm(layer_cfg) if layer.norm_kind == "rms" else LayerNorm(layer_cfg)
 
     # If the model has a final norm, TransformerLens has built norms into the block; replace them.
     block.ln1 = norm()
     if layer.mlp is not None:
-        block.mlp = make_mlp(layer.mlp, own)
+        block.mlp = make_mlp(layer.mlp, layer_cfg)
         block.ln2 = norm()
     elif not cfg.attn_only:
         block.mlp, block.ln2 = NoMLP(), nn.Identity()  # type: ignore[assignment]
@@ -233,14 +233,14 @@ def make_block(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> Tra
 
 def make_mlp(mlp: MLP, cfg: HookedTransformerConfig) -> PlainMLP | GatedMLP:
     """Build the MLP. Missing biases are constant zeros."""
-    own = copy.copy(cfg)
-    own.d_mlp, own.act_fn, own.gated_mlp = mlp.d_mlp, mlp.activation, mlp.gated
-    made = GatedMLP(own) if mlp.gated else PlainMLP(own)
+    mlp_cfg = copy.copy(cfg)
+    mlp_cfg.d_mlp, mlp_cfg.act_fn, mlp_cfg.gated_mlp = mlp.d_mlp, mlp.activation, mlp.gated
+    module = GatedMLP(mlp_cfg) if mlp.gated else PlainMLP(mlp_cfg)
     for name in () if mlp.bias else ("b_in", "b_out"):
-        zero = torch.zeros_like(getattr(made, name).detach())
-        delattr(made, name)
-        made.register_buffer(name, zero, persistent=False)
-    return made
+        zero = torch.zeros_like(getattr(module, name).detach())
+        delattr(module, name)
+        module.register_buffer(name, zero, persistent=False)
+    return module
 
 
 class ReluReadout(nn.Module):

@@ -155,8 +155,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     return Checkpoint(spec, seed, tensors, task, summary, versions)
 
 
-def _check_dtypes(spec: ModelSpec, found: Mapping[str, str]) -> None:
+def _check_dtypes(spec: ModelSpec, dtypes: Mapping[str, str]) -> None:
     wanted = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}[spec.dtype]
-    for name, dtype in found.items():
+    for name, dtype in dtypes.items():
         if dtype != wanted:
             raise InterpError(f"{name} has dtype {dtype}; {spec.id} needs {wanted} ({spec.dtype})")

@@ -92,9 +92,9 @@ def compare(ours: Runs, theirs: Runs) -> Comparison:
     )  # fmt: skip
 
 
-def _apart(one: Tensor, other: Tensor) -> Tensor:
+def _apart(first: Tensor, second: Tensor) -> Tensor:
     """Return the size of each difference: 0 between equal infinities, infinite where only one is a number."""
-    return torch.where(one == other, 0.0, one - other).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
+    return torch.where(first == second, 0.0, first - second).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 def of_two_runs(wanted: Tensor) -> float:
@@ -150,9 +150,9 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             part.training = mode
 
 
-def _logits(found: Any) -> Tensor:
-    found = getattr(found, "logits", found)
-    return torch.as_tensor(found[0] if isinstance(found, tuple) and found else found).detach()
+def _logits(output: Any) -> Tensor:
+    output = getattr(output, "logits", output)
+    return torch.as_tensor(output[0] if isinstance(output, tuple) and output else output).detach()
 
 
 def cast(model: Model, dtype: torch.dtype) -> Model:
@@ -160,17 +160,17 @@ def cast(model: Model, dtype: torch.dtype) -> Model:
 
     Its tables of rotary angles are made anew in that format, if they are those of its config.
     """
-    made = copy.deepcopy(model)
-    ours = [_has_own_angles(block.attn) for block in made.blocks]
-    made.cfg.dtype = dtype
-    nn.Module.to(made, dtype)  # TransformerLens's own `to` makes a state dict for each tensor
-    for block, own in zip(made.blocks, ours):
+    copied = copy.deepcopy(model)
+    ours = [_has_own_angles(block.attn) for block in copied.blocks]
+    copied.cfg.dtype = dtype
+    nn.Module.to(copied, dtype)  # TransformerLens's own `to` makes a state dict for each tensor
+    for block, own_angles in zip(copied.blocks, ours):
         attention: Any = block.attn
-        if own:  # TransformerLens would keep angles rounded to the old format
+        if own_angles:  # TransformerLens would keep angles rounded to the old format
             attention._extend_rotary_embeddings(attention.rotary_cos.shape[0])
         if hasattr(attention, "alibi"):
             attention.alibi = None  # TransformerLens makes it on the next run
-    return made
+    return copied
 
 
 def _has_own_angles(attention: Any) -> bool:
@@ -180,4 +180,4 @@ def _has_own_angles(attention: Any) -> bool:
     fresh = copy.deepcopy(attention)
     fresh._extend_rotary_embeddings(attention.rotary_cos.shape[0])
     pairs = [(attention.rotary_cos, fresh.rotary_cos), (attention.rotary_sin, fresh.rotary_sin)]
-    return all(bool(((held - made).abs() <= ANGLES).all()) for held, made in pairs)
+    return all(bool(((held - computed).abs() <= ANGLES).all()) for held, computed in pairs)

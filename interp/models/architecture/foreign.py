@@ -33,13 +33,13 @@ def read_state_dict(path: str | Path, spec: ModelSpec | str | Path | None = None
 
     path = regular_file(path)
     spec = _spec_beside(path, spec)
-    found = read_tensors(path)
+    saved = read_tensors(path)
     with as_checkpoint_error(path):
         task = make_task(spec.check().task)
         shapes = parameter_shapes(spec, task)
         constants = dict(TaskModel(spec, task).named_buffers())
         tensors = {}
-        for name, tensor in found.items():
+        for name, tensor in saved.items():
             if name in shapes:
                 tensors[name] = tensor
             elif name == "pos_embed.W_pos" and spec.positions in ("none", "learned"):

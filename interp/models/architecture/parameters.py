@@ -230,20 +230,20 @@ def position_problems(spec: ModelSpec) -> list[str]:
 
 def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
     """Convert a dtype or its name to a floating-point torch dtype."""
-    found = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype), None)
-    if found not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+    torch_dtype = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype), None)
+    if torch_dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         raise InterpError(one_of("dtype", dtype, ("float64", "float32", "float16", "bfloat16")))
-    return found
+    return torch_dtype
 
 
 def as_device(device: torch.device | str) -> torch.device:
     """Convert a device or its name to a torch device. Raises InterpError if it is not available."""
     try:
-        found = torch.device(device)
+        torch_device = torch.device(device)
     except (RuntimeError, TypeError):
         raise InterpError(one_of("device", device, ("cpu", "cuda"))) from None
-    if found.type not in ("cpu", "cuda"):
+    if torch_device.type not in ("cpu", "cuda"):
         raise InterpError(one_of("device", device, ("cpu", "cuda")))
-    if found.type == "cuda" and not torch.cuda.is_available():
+    if torch_device.type == "cuda" and not torch.cuda.is_available():
         raise InterpError(f"device {str(device)!r}: torch finds no CUDA device; use 'cpu'")
-    return found
+    return torch_device

@@ -34,10 +34,10 @@ def describe(model: HookedTransformer) -> dict[str, Any]:
 
 def weights(model: HookedTransformer) -> dict[str, Tensor]:
     """Return the parameters of the described model, under TransformerLens's names."""
-    found = {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
+    tensors = {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
     if isinstance(model, TaskModel) and model.spec.tied_embeddings:
-        found["unembed.W_U"] = found["embed.W_E"].T
-    return found
+        tensors["unembed.W_U"] = tensors["embed.W_E"].T
+    return tensors
 
 
 def pack(tensor: Tensor) -> dict[str, Any]:

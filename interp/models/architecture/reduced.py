@@ -40,8 +40,8 @@ def _too_much(spec: ModelSpec, symmetries: tuple[str, ...]) -> str | None:
 def reduced_refusal(spec: ModelSpec) -> str | None:
     """Return the reason why a spec has no forward pass in this module, or None."""
     layer = spec.layers[0]
-    if (found := _too_much(spec, ("counts", "distinct_tokens", "slots"))) is not None:
-        return f"rows need one layer without positions; this model has {found}"
+    if (excess := _too_much(spec, ("counts", "distinct_tokens", "slots"))) is not None:
+        return f"rows need one layer without positions; this model has {excess}"
     if layer.mlp is not None or layer.norm == "post" or layer.log_length != "none":
         return "rows do not support an MLP block, post-layer-norm or log-length scaling"
     if spec.final_norm != "none":
@@ -64,8 +64,8 @@ def count_space_refusal(spec: ModelSpec) -> str | None:
 def counted_refusal(spec: ModelSpec) -> str | None:
     """Return the reason why equal tokens of a row cannot be held once, with the logarithm of their count, or None."""
     layer = spec.layers[0]
-    if (found := _too_much(spec, ("counts", "distinct_tokens"))) is not None:
-        return f"count space needs one layer without positions; this model has {found}"
+    if (excess := _too_much(spec, ("counts", "distinct_tokens"))) is not None:
+        return f"count space needs one layer without positions; this model has {excess}"
     if layer.normalizer != "softmax":
         return "count space needs softmax attention"
     if layer.log_length != "none":

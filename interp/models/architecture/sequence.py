@@ -42,9 +42,9 @@ def sequence_inputs(
     inputs, length = {"tokens": tokens, "at": at}, tokens.shape[-1]
     seen = None
     if spec.direction == "bidirectional" and task.pad_id is not None:
-        found = tokens != task.pad_id
-        if not found.all():
-            inputs["seen"] = seen = found
+        mask = tokens != task.pad_id
+        if not mask.all():
+            inputs["seen"] = seen = mask
     if spec.positions not in PLAIN_POSITIONS or spec.positions == "sinusoidal":
         i = torch.arange(length, device=tokens.device).expand(tokens.shape).double()
         n = torch.full_like(i[..., :1], length) if seen is None else seen.sum(-1, keepdim=True).clamp(min=1).double()
@@ -320,15 +320,15 @@ def _projected(
     weights = {name: weight for name in names if (weight := held(f"W_{name}")) is not None}
     flat = [weight.transpose(1, 2).flatten(2) for weight in weights.values()]
     products = iter(source.times(torch.cat(flat, 2)).split([w.shape[2] for w in flat], 3) if flat else ())
-    found = []
+    projections = []
     for name in names:
         if name in weights:
             out = next(products).unflatten(3, (weights[name].shape[1], -1))
         else:
             out = source.times(None)[:, :, :, None]
         bias = held(f"b_{name}")
-        found.append(out if bias is None else out + bias[:, None, None])
-    return found
+        projections.append(out if bias is None else out + bias[:, None, None])
+    return projections
 
 
 def _rotated(

@@ -111,18 +111,18 @@ def _rotary_dim(tensors: Tensors, fields: Fields) -> Any:
 
 
 def _adjacent(tensors: Tensors, fields: Fields) -> Any:
-    found = angles(tensors)
-    if found is None:
+    rates = angles(tensors)
+    if rates is None:
         return UNKNOWN
-    return len(found) > 2 and bool(found[0] == found[1])
+    return len(rates) > 2 and bool(rates[0] == rates[1])
 
 
 def _rotary_rates(tensors: Tensors, fields: Fields) -> Tensor | None:
     """Return the angle of each pair at position 1."""
-    found = angles(tensors)
-    if found is None:
+    rates = angles(tensors)
+    if rates is None:
         return None
-    return found[::2] if fields["rotary_adjacent_pairs"] else found[: len(found) // 2]
+    return rates[::2] if fields["rotary_adjacent_pairs"] else rates[: len(rates) // 2]
 
 
 def _rotary_scale(tensors: Tensors, fields: Fields) -> Any:
@@ -352,7 +352,7 @@ def _check_shown(where: str, name: str, value: Any, shown: Any) -> None:
 
 def sizes(tensors: Tensors) -> dict[str, Any]:
     """Read the sizes of a model off the shapes of its tensors, and its dtype."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     axes = {
         "embed.W_E": ("d_vocab", "d_model"), "pos_embed.W_pos": ("n_ctx", None),
         "blocks.0.attn.W_Q": ("n_heads", None, "d_head"), "unembed.W_U": (None, "d_vocab_out"),
@@ -360,18 +360,18 @@ def sizes(tensors: Tensors) -> dict[str, Any]:
     for name, names in axes.items():
         tensor = tensors.get(name)
         if tensor is not None and tensor.ndim == len(names):
-            found |= {axis: size for axis, size in zip(names, tensor.shape) if axis is not None}
+            fields |= {axis: size for axis, size in zip(names, tensor.shape) if axis is not None}
     table, inner = _tensor_that_ends(tensors, ROTARY_TABLE), _tensor_that_ends(tensors, "mlp.W_out")
     inner = inner if (expert := _tensor_that_ends(tensors, "experts.0.W_in.weight")) is None else expert
-    if "n_ctx" not in found and table is not None and table.ndim == 2:
-        found["n_ctx"] = table.shape[0]
+    if "n_ctx" not in fields and table is not None and table.ndim == 2:
+        fields["n_ctx"] = table.shape[0]
     if inner is not None and inner.ndim == 2:
-        found["d_mlp"] = inner.shape[0]
+        fields["d_mlp"] = inner.shape[0]
     numbers = [int(part) for name in tensors if name.startswith("blocks.") and (part := name.split(".")[1]).isdecimal()]
-    found["n_layers"] = 1 + max(numbers, default=0)
+    fields["n_layers"] = 1 + max(numbers, default=0)
     if (matrix := tensors.get("embed.W_E")) is not None and matrix.is_floating_point():
-        found["dtype"] = matrix.dtype
-    return found
+        fields["dtype"] = matrix.dtype
+    return fields
 
 
 def check_angles(tensors: Tensors, made: Callable[[int], tuple[Tensor, Tensor] | None], where: str) -> None:

@@ -42,16 +42,16 @@ def read_mapping(path: str | Path) -> Mapping[Any, Any]:
             return load_file(path)
     try:
         with torch.serialization.safe_globals([]):
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile file can cause any error in torch
         if _ends_early(error):
             raise CheckpointError(f"{path} is not a whole file of torch.save: its end is missing or damaged") from None
         if "Unsupported operand" in str(error):  # JSON or other text, or a pickle that torch.save did not write
             raise CheckpointError(f"{path} cannot be read without running code: torch.save did not write it") from None
         raise CheckpointError(f"{path} cannot be read without running code: {_reason(error)}") from None
-    if not isinstance(found, Mapping):
-        raise CheckpointError(f"{path} contains {of_type(found)}; expected a state dict (names and tensors)")
-    return found
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f"{path} contains {of_type(content)}; expected a state dict (names and tensors)")
+    return content
 
 
 def _ends_early(error: Exception) -> bool:
@@ -66,9 +66,9 @@ def _ends_early(error: Exception) -> bool:
 def _reason(error: Exception) -> str:
     """Return torch's reason for refusing a file as one sentence, with the class that it would have to import."""
     text = str(error).split("WeightsUnpickler error: ")[-1]  # advice for users of torch.load comes first
-    if found := _CLASS.search(text):
+    if match := _CLASS.search(text):
         return (
-            f"it contains {short(found[1])}, whose code would run; save the tensors alone, with "
+            f"it contains {short(match[1])}, whose code would run; save the tensors alone, with "
             "torch.save(model.state_dict(), path)"
         )
     return short(re.split(r"(?<=[.?!])\s|\n", text.strip())[0].rstrip("."), 200) or type(error).__name__

@@ -70,22 +70,22 @@ def read_config(source: Mapping[str, Any] | str | Path | Any) -> dict[str, Any]:
             f"config must be a TransformerLens config, a dict of its fields, or the path of a JSON or TOML file, "
             f"not {type(source).__name__}"
         )
-    known, found = config_fields(), []
+    known, problems = config_fields(), []
     for name, value in fields.items():
         if not isinstance(name, str) or (value and not (name in known or name in PASSIVE or name in BY_NAME)):
-            found.append(one_of("field of a TransformerLens config", name, known))
+            problems.append(one_of("field of a TransformerLens config", name, known))
         left_out = name in ("d_mlp", "d_vocab_out", "n_heads") and value in (None, -1)
         if name in SIZES and not left_out and (type(value) is not int or value < 1):
-            found.append(f"config: {name} = {short(value)} must be a positive integer")
+            problems.append(f"config: {name} = {short(value)} must be a positive integer")
     if fields.get("attention_dir", "causal") not in ("causal", "bidirectional"):
-        found.append(f"config: attention_dir = {short(fields['attention_dir'])} must be causal or bidirectional")
+        problems.append(f"config: attention_dir = {short(fields['attention_dir'])} must be causal or bidirectional")
     if "dtype" in fields:
         dtype = fields["dtype"]
         fields["dtype"] = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype).split(".")[-1], None)
         if fields["dtype"] not in DTYPES:
-            found.append(f"config: dtype = {short(dtype)} must be float32, float64, float16 or bfloat16")
-    if found:
-        raise SpecError(found)
+            problems.append(f"config: dtype = {short(dtype)} must be float32, float64, float16 or bfloat16")
+    if problems:
+        raise SpecError(problems)
     return fields
 
 
@@ -143,14 +143,14 @@ def load_exactly(model: HookedTransformer, tensors: Mapping[str, Tensor]) -> Non
     ends = (*BUFFERS, ".rotary_sin", ".rotary_cos")
     if not getattr(model.cfg, "use_dynamic_ntk_rope", False):  # there, the table depends on the last input
         check_angles(tensors, lambda block: _angles(model, block), "the state dict")
-    given = {n: t for n, t in tensors.items() if n in wanted or not (n in constant or n.endswith(ends))}
+    kept = {n: t for n, t in tensors.items() if n in wanted or not (n in constant or n.endswith(ends))}
     try:
-        check_tensors({name: tuple(parameter.shape) for name, parameter in wanted.items()}, given, lambda: "the config")
+        check_tensors({name: tuple(parameter.shape) for name, parameter in wanted.items()}, kept, lambda: "the config")
     except InterpError as error:
         raise CheckpointError(str(error)) from None
     with torch.no_grad():
         for name, parameter in wanted.items():
-            parameter.copy_(given[name])
+            parameter.copy_(kept[name])
 
 
 def _angles(model: HookedTransformer, block: int) -> tuple[Tensor, Tensor] | None:
@@ -235,7 +235,7 @@ def to_task_model(
             _neutral_norm(cfg, tensors, at + part)
         layers.append(_layer(cfg, at, tensors))
     _neutral_norm(cfg, tensors, "ln_final")
-    made = in_task_order(
+    ours = in_task_order(
         tensors,
         task,
         token_ids,
@@ -245,8 +245,8 @@ def to_task_model(
         final_norm=FINAL[cfg.normalization_type],
         **_positions(cfg, tensors),
     )
-    _check_same(model, made, token_ids, None if output_ids is None else with_others(output_ids, cfg.d_vocab_out, task))
-    return made
+    _check_same(model, ours, token_ids, None if output_ids is None else with_others(output_ids, cfg.d_vocab_out, task))
+    return ours
 
 
 def in_task_order(
@@ -277,9 +277,9 @@ def in_task_order(
         dtype=DTYPES[tensors["embed.W_E"].dtype],
         **fields,
     )
-    made = TaskModel(spec, task, tensors)
-    made.ids_before = (token_ids, output_ids)
-    return made
+    model = TaskModel(spec, task, tensors)
+    model.ids_before = (token_ids, output_ids)
+    return model
 
 
 def _layer(cfg: Any, at: str, tensors: dict[str, Tensor]) -> Layer:
@@ -348,15 +348,15 @@ def _neutral_norm(cfg: Any, tensors: dict[str, Tensor], name: str) -> None:
         tensors[f"{name}.b"] = like.new_zeros(cfg.d_model)
 
 
-def _check_same(own: HookedTransformer, made: TaskModel, token_ids: Tensor | None, output_ids: Tensor | None) -> None:
+def _check_same(model: HookedTransformer, ours: TaskModel, token_ids: Tensor | None, output_ids: Tensor | None) -> None:
     """Compare both models on a few random rows, which reveals any config field with an unknown effect."""
-    allowed = torch.tensor([t for t in range(made.task.d_vocab) if t != made.task.pad_id])
-    length = min(12, own.cfg.n_ctx)
+    allowed = torch.tensor([t for t in range(ours.task.d_vocab) if t != ours.task.pad_id])
+    length = min(12, model.cfg.n_ctx)
     tokens = allowed[torch.randint(len(allowed), (4, length), generator=torch.Generator().manual_seed(0))]
     theirs, chosen = (
-        runs(own, tokens if token_ids is None else token_ids[tokens]),
+        runs(model, tokens if token_ids is None else token_ids[tokens]),
         ... if output_ids is None else output_ids,
     )
-    found = compare(runs(made, tokens), lambda dtype: theirs(dtype)[..., chosen])
-    if not found.same:
-        raise UnsupportedError(f"a spec cannot express this model: {found}")
+    comparison = compare(runs(ours, tokens), lambda dtype: theirs(dtype)[..., chosen])
+    if not comparison.same:
+        raise UnsupportedError(f"a spec cannot express this model: {comparison}")

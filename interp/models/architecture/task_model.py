@@ -256,8 +256,8 @@ class TaskModel(HookedTransformer):
         spec, heads = self.spec, self.spec.layers[0].n_heads
         parts = f"{len(spec.layers)} layer{'s' * (len(spec.layers) > 1)} of {heads} head{'s' * (heads > 1)}"
         numbers = sum(parameter.numel() for parameter in self.parameters())
-        said = f"TaskModel({spec.id}, task={self.task!r}, seed={self.seed}: {parts}, {numbers:,} parameters)"
-        return " ".join([said, *(f"({note})" for note in self.notes)])
+        text = f"TaskModel({spec.id}, task={self.task!r}, seed={self.seed}: {parts}, {numbers:,} parameters)"
+        return " ".join([text, *(f"({note})" for note in self.notes)])
 
     # ------------------------------------------------------------ methods of TransformerLens that need care
 
@@ -441,8 +441,8 @@ class TaskCache(ActivationCache):
 
     def get_full_resid_decomposition(self, *args: Any, **kwargs: Any) -> Any:
         self._need_sum("get_full_resid_decomposition")
-        given = signature(super().get_full_resid_decomposition).bind(*args, **kwargs).arguments
-        if given.get("expand_neurons", True) and not self.task_model.cfg.attn_only:
+        arguments = signature(super().get_full_resid_decomposition).bind(*args, **kwargs).arguments
+        if arguments.get("expand_neurons", True) and not self.task_model.cfg.attn_only:
             self._need_mlps("get_full_resid_decomposition with expand_neurons")
         self._need_gain("get_full_resid_decomposition", super().get_full_resid_decomposition, args, kwargs)
         return super().get_full_resid_decomposition(*args, **kwargs)
@@ -478,10 +478,10 @@ class TaskCache(ActivationCache):
 
     def _need_gain(self, what: str, stock: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise UnsupportedError for the one option with which TransformerLens bypasses apply_ln_to_stack."""
-        given = signature(stock).bind(*args, **kwargs).arguments
+        arguments = signature(stock).bind(*args, **kwargs).arguments
         normed = any(layer.norm != "none" for layer in self.task_model.spec.layers)
         normed = normed or self.task_model.spec.final_norm != "none"
-        if normed and given.get("apply_ln") and given.get("project_output_onto") is not None:
+        if normed and arguments.get("apply_ln") and arguments.get("project_output_onto") is not None:
             self.task_model._refuse(
                 f"{what} with apply_ln and project_output_onto", "it leaves the norm's gain out; project its result"
             )

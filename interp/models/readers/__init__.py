@@ -24,10 +24,10 @@ from interp.models.readers.sources import open_source as open_source
 @cache
 def readers() -> tuple[Reader, ...]:
     """Return all readers, in the order in which they are tried."""
-    found: list[Reader] = []
+    known: list[Reader] = []
     for module in pkgutil.iter_modules(__path__):
-        found += getattr(importlib.import_module(f"{__name__}.{module.name}"), "READERS", ())
-    return tuple(sorted(found, key=lambda reader: (reader.order, reader.name)))
+        known += getattr(importlib.import_module(f"{__name__}.{module.name}"), "READERS", ())
+    return tuple(sorted(known, key=lambda reader: (reader.order, reader.name)))
 
 
 def find_reader(source: Source) -> Reader:

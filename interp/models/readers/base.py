@@ -137,10 +137,10 @@ class Config:
         return default
 
     def size(self, *names: str, default: int | None = None) -> int:
-        found = self._first(names, default, lambda v: type(v) is int and 1 <= v <= 10**7, "a positive integer")
-        if found is None:
+        size = self._first(names, default, lambda v: type(v) is int and 1 <= v <= 10**7, "a positive integer")
+        if size is None:
             raise CheckpointError(f"{self.where}: its config lacks {names[0]}")
-        return int(found)
+        return int(size)
 
     def number(self, *names: str, default: float) -> float:
         return float(
@@ -172,7 +172,7 @@ def check_biases(source: Source) -> None:
     """Raise CheckpointError if some layers lack a bias that other layers have: the file is not whole."""
     names = set(source.tensors)
     known = {_LAYER.sub("*", name, count=1) for name in names}
-    biases = [_WEIGHT.sub(lambda found: "bias" if found[1] else "b", name) for name in source.tensors]
+    biases = [_WEIGHT.sub(lambda match: "bias" if match[1] else "b", name) for name in source.tensors]
     lacking = [name for name in biases if name not in names and _LAYER.sub("*", name, count=1) in known]
     if lacking:
         raise CheckpointError(f"{source.where} lacks biases that it has in other layers: {first_few(lacking)}")

@@ -30,7 +30,7 @@ def _recognizes(source: Source) -> bool:
     return getattr(getattr(source.module, "cfg", None), "architecture", None) == NATIVE
 
 
-def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
+def _read(source: Source, settings: Mapping[str, Any]) -> Conversion:
     bridge: Any = source.module
     cfg = bridge.cfg
     written = {name: value for name, value in cfg.to_dict().items() if name in BY_NAME or name == "n_ctx"}
@@ -40,13 +40,13 @@ def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
     for fields in (_as_run(cfg, written), written):
         try:
             whole = complete(tensors, read_config(fields), source.where).fields
-            found = compare(runs(stock_model(whole, tensors), rows), runs(bridge, rows))
+            comparison = compare(runs(stock_model(whole, tensors), rows), runs(bridge, rows))
         except InterpError as error:
             reasons.append(str(error))
             continue
-        if found.same:
+        if comparison.same:
             return Conversion("a native TransformerBridge", whole, tensors, notes=_notes(written, whole))
-        reasons.append(str(found))
+        reasons.append(str(comparison))
     odd = [name for name, value in written.items() if name in BY_NAME and set_to(name, written)]
     odd += ["rope_scaling"] if getattr(cfg, "rope_scaling", None) else []
     listed = ", ".join(f"{name} = {getattr(cfg, name)!r}" for name in odd) or "the default settings"
@@ -81,30 +81,30 @@ def _notes(written: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...
 def _tensors(saved: Mapping[str, Tensor], cfg: Any) -> dict[str, Tensor]:
     """Return a bridge's tensors in TransformerLens's layout. Biases that it does not have are zero."""
     heads, groups, d = cfg.n_heads, cfg.n_key_value_heads, cfg.d_model
-    found = {"embed.W_E": saved["embed.weight"], "unembed.W_U": saved["unembed.weight"].T}
-    found["unembed.b_U"] = saved.get("unembed.bias", torch.zeros(len(saved["unembed.weight"])))
+    tensors = {"embed.W_E": saved["embed.weight"], "unembed.W_U": saved["unembed.weight"].T}
+    tensors["unembed.b_U"] = saved.get("unembed.bias", torch.zeros(len(saved["unembed.weight"])))
     for name, tensor in saved.items():
         place, _, kind = name.rpartition(".")
         at, _, part = place.rpartition(".")
         if part in ("ln1", "ln2", "ln_final"):
-            found[f"{place}.{'w' if kind == 'weight' else 'b'}"] = tensor
+            tensors[f"{place}.{'w' if kind == 'weight' else 'b'}"] = tensor
         elif name == "pos_embed.weight":
-            found["pos_embed.W_pos"] = tensor
+            tensors["pos_embed.W_pos"] = tensor
         elif part == "o":
-            found[f"{at}.W_O" if kind == "weight" else f"{at}.b_O"] = (
+            tensors[f"{at}.W_O" if kind == "weight" else f"{at}.b_O"] = (
                 join_heads(tensor, heads) if kind == "weight" else tensor
             )
         elif part in ("q", "k", "v"):
             count, stem = (heads, "") if part == "q" or groups is None else (groups, "_")
             value = split_heads(tensor, count) if kind == "weight" else tensor.reshape(count, -1)
-            found[f"{at}.{stem}{'W' if kind == 'weight' else 'b'}_{part.upper()}"] = value
+            tensors[f"{at}.{stem}{'W' if kind == 'weight' else 'b'}_{part.upper()}"] = value
         elif part in ("gate", "in", "out"):
-            found[f"{at}.{'W' if kind == 'weight' else 'b'}_{part}"] = tensor.T if kind == "weight" else tensor
-    for name, tensor in list(found.items()):
+            tensors[f"{at}.{'W' if kind == 'weight' else 'b'}_{part}"] = tensor.T if kind == "weight" else tensor
+    for name, tensor in list(tensors.items()):
         if name.endswith("mlp.W_in"):
-            found.setdefault(name.replace("W_in", "b_in"), tensor.new_zeros(tensor.shape[1]))
-            found.setdefault(name.replace("W_in", "b_out"), tensor.new_zeros(d))
-    return found
+            tensors.setdefault(name.replace("W_in", "b_in"), tensor.new_zeros(tensor.shape[1]))
+            tensors.setdefault(name.replace("W_in", "b_out"), tensor.new_zeros(d))
+    return tensors
 
 
 READERS = (Reader("native TransformerBridge", _recognizes, _read, order=10),)

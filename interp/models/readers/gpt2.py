@@ -42,7 +42,7 @@ def _recognizes_linear(source: Source) -> bool:
     return "model_type" not in source.config and source.any_name("h.0.attn.c_attn.weight")
 
 
-def _read_hugging_face(source: Source, given: Mapping[str, Any]) -> Conversion:
+def _read_hugging_face(source: Source, settings: Mapping[str, Any]) -> Conversion:
     config = Config(source.where, source.config)
     config.refuse(scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     fields: dict[str, Any] = {
@@ -62,8 +62,8 @@ def _read_hugging_face(source: Source, given: Mapping[str, Any]) -> Conversion:
                    notes=no_biases(source, *BIASES, *NORM_BIASES), original=hugging_face(source))  # fmt: skip
 
 
-def _read_linear(source: Source, given: Mapping[str, Any]) -> Conversion:
-    config = Config(source.where, {**source.config, **given})
+def _read_linear(source: Source, settings: Mapping[str, Any]) -> Conversion:
+    config = Config(source.where, {**source.config, **settings})
     prefix = _prefix(source)
     table = source.tensors.get(f"{prefix}wte.weight")
     places = source.tensors.get(f"{prefix}wpe.weight")
@@ -91,9 +91,9 @@ def _read_linear(source: Source, given: Mapping[str, Any]) -> Conversion:
     if f"{prefix}h.0.ln_1.bias" not in source.tensors:  # nanoGPT without biases, or a relative of it with RMS norms
         fields["normalization_type"] = config.word("normalization_type", default="LN")
     tensors = _tensors(source, fields, (lambda matrix: matrix.T) if turned else (lambda matrix: matrix), tied=True)
-    found = complete(tensors, {**given, **fields}, source.where, ask=())
-    fields = {name: value for name, value in found.fields.items() if name != "dtype" or name in given}
-    notes: tuple[str, ...] = (assumptions(config.assumed | found.assumed), NO_FACTOR)
+    filled = complete(tensors, {**settings, **fields}, source.where, ask=())
+    fields = {name: value for name, value in filled.fields.items() if name != "dtype" or name in settings}
+    notes: tuple[str, ...] = (assumptions(config.assumed | filled.assumed), NO_FACTOR)
     if source.config.get("bias") is not False:  # nanoGPT's setting
         norms = () if fields["normalization_type"] == "RMS" else NORM_BIASES
         notes += no_biases(source, *BIASES, *norms)
@@ -126,7 +126,7 @@ def _tensors(
     fields.setdefault("normalization_type", "LN")
     weights = NamedTensors(source, _prefix(source))
     embedding = weights.take("wte.weight", fields["d_vocab"], d)
-    found = {"embed.W_E": embedding, "pos_embed.W_pos": weights.take("wpe.weight", fields["n_ctx"], d)}
+    tensors = {"embed.W_E": embedding, "pos_embed.W_pos": weights.take("wpe.weight", fields["n_ctx"], d)}
 
     def linear(name: str, n_in: int, n_out: int) -> tuple[Tensor, Tensor]:
         matrix = turned(weights.take(f"{name}.weight", None, None))
@@ -139,25 +139,25 @@ def _tensors(
     for index in range(fields["n_layers"]):
         theirs, ours = f"h.{index}.", f"blocks.{index}."
         for old, new in (("ln_1", "ln1"), ("ln_2", "ln2")):
-            found[f"{ours}{new}.w"] = weights.take(f"{theirs}{old}.weight", d)
+            tensors[f"{ours}{new}.w"] = weights.take(f"{theirs}{old}.weight", d)
             if fields["normalization_type"] != "RMS":
-                found[f"{ours}{new}.b"] = weights.maybe(f"{theirs}{old}.bias", d)
+                tensors[f"{ours}{new}.b"] = weights.maybe(f"{theirs}{old}.bias", d)
         matrix, bias = linear(f"{theirs}attn.c_attn", d, 3 * d)
         for name, part, b in zip("QKV", matrix.split(d), bias.split(d)):
-            found[f"{ours}attn.W_{name}"] = split_heads(part, heads)
-            found[f"{ours}attn.b_{name}"] = b.reshape(heads, -1)
+            tensors[f"{ours}attn.W_{name}"] = split_heads(part, heads)
+            tensors[f"{ours}attn.b_{name}"] = b.reshape(heads, -1)
         matrix, bias = linear(f"{theirs}attn.c_proj", d, d)
-        found[f"{ours}attn.W_O"], found[f"{ours}attn.b_O"] = join_heads(matrix, heads), bias
+        tensors[f"{ours}attn.W_O"], tensors[f"{ours}attn.b_O"] = join_heads(matrix, heads), bias
         matrix, bias = linear(f"{theirs}mlp.c_fc", d, inner)
-        found[f"{ours}mlp.W_in"], found[f"{ours}mlp.b_in"] = matrix.T, bias
+        tensors[f"{ours}mlp.W_in"], tensors[f"{ours}mlp.b_in"] = matrix.T, bias
         matrix, bias = linear(f"{theirs}mlp.c_proj", inner, d)
-        found[f"{ours}mlp.W_out"], found[f"{ours}mlp.b_out"] = matrix.T, bias
-    found["ln_final.w"] = weights.take("ln_f.weight", d)
+        tensors[f"{ours}mlp.W_out"], tensors[f"{ours}mlp.b_out"] = matrix.T, bias
+    tensors["ln_final.w"] = weights.take("ln_f.weight", d)
     if fields["normalization_type"] != "RMS":
-        found["ln_final.b"] = weights.maybe("ln_f.bias", d)
-    found |= unembedding(weights, embedding, "lm_head", tied)
+        tensors["ln_final.b"] = weights.maybe("ln_f.bias", d)
+    tensors |= unembedding(weights, embedding, "lm_head", tied)
     weights.finish(*BUFFERS)
-    return found
+    return tensors
 
 
 READERS = (

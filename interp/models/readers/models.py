@@ -75,14 +75,14 @@ def convert(
         model = task_model(reading, known, tokens, outputs)
     else:
         model = stock_model(read_config(reading.fields), reading.tensors)
-    found, why = check_original(model, reading)
-    notes = (reading.notes if found is None or is_bridge(reading.module) else ()) + reading.facts
+    comparison, why = check_original(model, reading)
+    notes = (reading.notes if comparison is None or is_bridge(reading.module) else ()) + reading.facts
     if tokens is None and reading.module is None:
         words = ", ".join(known.vocabulary[:3]) + ", ..." * (len(known.vocabulary) > 3)
         notes += (f"Token ids are assumed to be in the task's order ({words}); pass tokens= if they are not.",)
     if why:
         notes += (f"It was not compared with its original: {why}.",)
-    return Converted(model, tokens, found, notes)
+    return Converted(model, tokens, comparison, notes)
 
 
 def tokens_of(reading: Conversion, task: Task) -> dict[str, int] | None:
@@ -104,11 +104,11 @@ def check_original(model: HookedTransformer, reading: Conversion) -> tuple[Compa
         if original is None:
             continue
         try:
-            found = difference(model, original())
+            outcome = difference(model, original())
         except Exception as error:  # code of somebody else may raise anything
             reasons.append(f"{type(error).__name__}: {short(str(error).strip() or 'no message', 120)}")
             continue
-        return check_same(found), ""
+        return check_same(outcome), ""
     return None, reasons[0] if reasons else ""
 
 
@@ -128,32 +128,32 @@ def difference(model: HookedTransformer, original: Any, rows: int = 4) -> tuple[
     drawn = torch.randint(len(allowed), (rows, min(12, longest)), generator=torch.Generator().manual_seed(0))
     tokens = allowed[drawn]
     theirs = tokens if ids is None else ids[tokens]
-    run, own = runs(original, theirs), runs(model, tokens)
+    run, ours = runs(original, theirs), runs(model, tokens)
     last = run(torch.float64)
     only = last.shape[:-1] in (theirs.shape[:1], (rows, 1))
 
     def picked(dtype: torch.dtype) -> Tensor:
-        found = run(dtype).cpu()
-        found = found.reshape(rows, 1, -1) if only else found
+        logits = run(dtype).cpu()
+        logits = logits.reshape(rows, 1, -1) if only else logits
         if columns is None:
-            return found
-        return found[..., with_others(columns, found.shape[-1], model.task)]  # type: ignore[arg-type]
+            return logits
+        return logits[..., with_others(columns, logits.shape[-1], model.task)]  # type: ignore[arg-type]
 
-    found = compare((lambda dtype: own(dtype)[:, -1:]) if only else own, picked)
-    if only and not found.same:
+    comparison = compare((lambda dtype: ours(dtype)[:, -1:]) if only else ours, picked)
+    if only and not comparison.same:
         raise NotCompared(f"its outputs have shape {tuple(last.shape)}, for inputs of shape {tuple(theirs.shape)}")
-    return found, theirs
+    return comparison, theirs
 
 
 def check_same(compared: tuple[Comparison, Tensor]) -> Comparison:
     """Return a comparison. Raises CheckpointError, with the input, the position and both values, if logits differ."""
-    found, tokens = compared
-    if not found.same:
+    apart, tokens = compared
+    if not apart.same:
         raise CheckpointError(
-            f"the converted model differs from the original: on tokens {tokens[found.at[0]].tolist()} at position "
-            f"{found.at[1]}, output {found.at[2]} is {found.ours:.6g}; the original's is {found.theirs:.6g} ({found})"
+            f"the converted model differs from the original: on tokens {tokens[apart.at[0]].tolist()} at position "
+            f"{apart.at[1]}, output {apart.at[2]} is {apart.ours:.6g}; the original's is {apart.theirs:.6g} ({apart})"
         )
-    return found
+    return apart
 
 
 def compared(model: HookedTransformer, original: Any, rows: int = 4) -> Comparison:
@@ -244,25 +244,25 @@ def inspect(source: Any, given: Mapping[str, Any] | None = None) -> Inspection:
 
 def _own(path: Path) -> Inspection:
     """Describe a checkpoint of interp's, which lacks nothing. Raises CheckpointError if it is broken."""
-    found = read_checkpoint(path)
-    spec, plain = found.spec, found.spec.to_dict()
-    rows = [("file", str(path)), ("format", "a checkpoint of interp"), ("spec", spec.id), ("task", repr(found.task))]
-    rows += [("seed", str(found.seed))]
+    saved = read_checkpoint(path)
+    spec, plain = saved.spec, saved.spec.to_dict()
+    rows = [("file", str(path)), ("format", "a checkpoint of interp"), ("spec", spec.id), ("task", repr(saved.task))]
+    rows += [("seed", str(saved.seed))]
     rows += [(name, json.dumps(plain[name])) for name in plain if name not in ("task", "layers", "schema")]
     rows += [(f"layer {number}", json.dumps(layer)) for number, layer in enumerate(plain["layers"])]
-    rows.append(("parameters", f"{sum(tensor.numel() for tensor in found.tensors.values()):,}"))
-    rows += [(f"at the end: {name}", short(value)) for name, value in found.summary.items() if name != "curve"]
-    rows += [(f"written with {name}", version) for name, version in found.versions.items()]
+    rows.append(("parameters", f"{sum(tensor.numel() for tensor in saved.tensors.values()):,}"))
+    rows += [(f"at the end: {name}", short(value)) for name, value in saved.summary.items() if name != "curve"]
+    rows += [(f"written with {name}", version) for name, version in saved.versions.items()]
     rows.append(("missing", f"nothing: interp.load({str(path)!r})"))
     return Inspection(tuple(rows), ready=True)
 
 
 def _tensors(source: Source) -> list[tuple[str, str]]:
-    found = list(source.tensors.items())
+    tensors = list(source.tensors.items())
     rows = [
-        (name, f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}") for name, tensor in found[:SHOWN]
+        (name, f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}") for name, tensor in tensors[:SHOWN]
     ]
-    return rows + ([("...", f"{len(found) - SHOWN} more tensors")] if len(found) > SHOWN else [])
+    return rows + ([("...", f"{len(tensors) - SHOWN} more tensors")] if len(tensors) > SHOWN else [])
 
 
 def _vocabulary(reading: Conversion) -> str:
@@ -278,10 +278,10 @@ def _compared(reading: Conversion) -> str:
     if reading.blocks is not None or (reading.original is None and reading.module is None):
         return "no: its library is not available; interp.check_conversion compares with your own forward pass"
     try:
-        found, why = check_original(stock_model(read_config(reading.fields), reading.tensors), reading)
+        comparison, why = check_original(stock_model(read_config(reading.fields), reading.tensors), reading)
     except InterpError as error:
         return f"no: {error}"
-    return f"{found}, on 4 random inputs" if found is not None else f"no: {why}"
+    return f"{comparison}, on 4 random inputs" if comparison is not None else f"no: {why}"
 
 
 # ---------------------------------------------------------------- comparison with a forward pass
@@ -322,24 +322,24 @@ def check_conversion(
     where, theirs = subject.read_mask(batch), runs(forward, batch.tokens if ids is None else ids[batch.tokens])
 
     def picked(dtype: torch.dtype) -> Tensor:
-        found = theirs(dtype).cpu()
-        if found.ndim != 3 or found.shape[:2] != batch.tokens.shape:
+        logits = theirs(dtype).cpu()
+        if logits.ndim != 3 or logits.shape[:2] != batch.tokens.shape:
             raise CheckpointError(
-                f"forward returns shape {tuple(found.shape)}; expected {tuple(batch.tokens.shape)} and an axis of "
+                f"forward returns shape {tuple(logits.shape)}; expected {tuple(batch.tokens.shape)} and an axis of "
                 "outputs"
             )
-        chosen, n_out = columns, found.shape[-1]
+        chosen, n_out = columns, logits.shape[-1]
         if columns is None and (outputs is not None or n_out != subject.model.cfg.d_vocab_out):
             chosen = output_ids_of(n_out, n_out, task, ids, outputs)
         chosen = None if chosen is None else with_others(chosen, n_out, task)
-        return found[where] if chosen is None else found[where][:, chosen]
+        return logits[where] if chosen is None else logits[where][:, chosen]
 
-    found = compare(lambda dtype: subject.in_format(dtype).logits(batch), picked)
-    if not found.same:
-        (row, place), at = where.nonzero()[found.at[0]].tolist(), found.at[1]
+    apart = compare(lambda dtype: subject.in_format(dtype).logits(batch), picked)
+    if not apart.same:
+        (row, place), at = where.nonzero()[apart.at[0]].tolist(), apart.at[1]
         raise CheckpointError(
             f"the converted model differs from forward: on {task.format(batch.tokens[row])!r} at position {place}, "
-            f"{'output ' + repr(task.answer_words[at]) if at < task.n_out else NOT_NAMED} is {found.ours:.6g}, but "
-            f"forward returns {found.theirs:.6g} ({found})"
+            f"{'output ' + repr(task.answer_words[at]) if at < task.n_out else NOT_NAMED} is {apart.ours:.6g}, but "
+            f"forward returns {apart.theirs:.6g} ({apart})"
         )
-    return found
+    return apart

@@ -53,15 +53,15 @@ def _recognizes(source: Source) -> bool:
 
 def fits(tensors: Mapping[str, Tensor]) -> list[tuple[str, dict[str, Tensor]]]:
     """Find the layouts that fit all shapes of a file: name, and tensors in TransformerLens's layout."""
-    made = {name: _turned(tensors, turns) for name, turns in LAYOUTS.items()}
-    return [(name, turned) for name, turned in made.items() if turned is not None and _consistent(turned)]
+    layouts = {name: _turned(tensors, turns) for name, turns in LAYOUTS.items()}
+    return [(name, turned) for name, turned in layouts.items() if turned is not None and _consistent(turned)]
 
 
 def _turned(tensors: Mapping[str, Tensor], turns: Mapping[str, Turn]) -> dict[str, Tensor] | None:
     heads = tensors.get("blocks.0.attn.W_Q")
     if heads is None or heads.ndim != 3:
         return None
-    made = {}
+    turned = {}
     for name, tensor in tensors.items():
         kind = name.rsplit(".", 1)[-1]
         if kind in turns and not name.endswith(ROTARY):
@@ -69,8 +69,8 @@ def _turned(tensors: Mapping[str, Tensor], turns: Mapping[str, Turn]) -> dict[st
             if tensor.ndim != (2 if flat else len(SHAPES[kind])) or (flat and tensor.shape[1] % len(heads)):
                 return None
             tensor = turns[kind](tensor, len(heads))
-        made[name] = tensor
-    return made
+        turned[name] = tensor
+    return turned
 
 
 def _consistent(tensors: Mapping[str, Tensor]) -> bool:
@@ -97,7 +97,7 @@ def read_lens(source: Source, config: Any) -> Conversion:
     return _conversion(LENS, source, source.tensors, read_config(config), ask=("normalization_type",))
 
 
-def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
+def _read(source: Source, settings: Mapping[str, Any]) -> Conversion:
     matches = fits({name: tensor for name, tensor in source.tensors.items() if not name.endswith(CONSTANTS)})
     if not matches:
         raise CheckpointError(
@@ -114,20 +114,20 @@ def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
     known = {"act_fn": saved} if saved in ("relu", "gelu", "gelu_new", "silu") else {}
     tables = {name: tensor for name, tensor in source.tensors.items() if name.endswith(ROTARY)}
     ask = ASKED if name == LENS else ("act_fn",)
-    return _conversion(name, source, tensors | tables, known | read_config(given), ask)
+    return _conversion(name, source, tensors | tables, known | read_config(settings), ask)
 
 
 def _conversion(
-    name: str, source: Source, saved: Mapping[str, Tensor], given: Mapping[str, Any], ask: Collection[str]
+    name: str, source: Source, saved: Mapping[str, Tensor], config: Mapping[str, Any], ask: Collection[str]
 ) -> Conversion:
     """Complete the config and the biases of a model in TransformerLens's layout."""
     tensors = {name.replace(".w_ln", ".w").replace(".b_ln", ".b"): tensor for name, tensor in saved.items()
                if not name.endswith(CONSTANTS)}  # fmt: skip
-    found = complete(tensors, given, source.where, ask)
-    zeros = _zeros(tensors, found.fields)
-    fields = found.fields | {"positional_embedding_type": found.fields["positional_embedding_type"] or "standard"}
+    filled = complete(tensors, config, source.where, ask)
+    zeros = _zeros(tensors, filled.fields)
+    fields = filled.fields | {"positional_embedding_type": filled.fields["positional_embedding_type"] or "standard"}
     kinds = dict.fromkeys(re.sub(r"^blocks\.\d+\.", "", name) for name in zeros if name != "pos_embed.W_pos")
-    notes = ((found.sentence,) if found.sentence else ()) + no_biases(source, *kinds)
+    notes = ((filled.sentence,) if filled.sentence else ()) + no_biases(source, *kinds)
     return Conversion(name, fields, tensors | zeros, notes=notes)
 
 
@@ -139,11 +139,11 @@ def _zeros(tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> dict[str
     shapes |= {f"attn.{stem}b_K": (count, head), f"attn.{stem}b_V": (count, head)}
     if not fields["attn_only"] and not fields["num_experts"]:
         shapes |= {"mlp.b_in": (fields["d_mlp"],), "mlp.b_out": (d,)}
-    made = {f"blocks.{i}.{name}": shape for i in range(fields["n_layers"]) for name, shape in shapes.items()}
-    made["unembed.b_U"] = (fields["d_vocab_out"],)
+    by_name = {f"blocks.{i}.{name}": shape for i in range(fields["n_layers"]) for name, shape in shapes.items()}
+    by_name["unembed.b_U"] = (fields["d_vocab_out"],)
     if fields["positional_embedding_type"] is None:
-        made["pos_embed.W_pos"] = (fields["n_ctx"], d)
-    return {name: torch.zeros(shape) for name, shape in made.items() if name not in tensors}
+        by_name["pos_embed.W_pos"] = (fields["n_ctx"], d)
+    return {name: torch.zeros(shape) for name, shape in by_name.items() if name not in tensors}
 
 
 MEANINGS = {

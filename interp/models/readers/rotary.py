@@ -32,10 +32,10 @@ LONGEST = 1024
 SETTINGS = {"n_ctx": f"the longest input in tokens, if {LONGEST} is too short"}
 
 
-def _read_llama(source: Source, given: Mapping[str, Any]) -> Conversion:
+def _read_llama(source: Source, settings: Mapping[str, Any]) -> Conversion:
     config, kind = Config(source.where, source.config), source.config["model_type"]
     d, heads = config.size("hidden_size"), config.size("num_attention_heads")
-    longest, n_ctx = _lengths(config, given)
+    longest, n_ctx = _lengths(config, settings)
     fields = {
         "n_layers": config.size("num_hidden_layers"),
         "d_model": d,
@@ -78,10 +78,10 @@ def _llama_biases(config: Config, kind: str) -> list[str]:
     return [f"{name}.bias" for name in names + ["down_proj"] * mlp]
 
 
-def _lengths(config: Config, given: Mapping[str, Any]) -> tuple[int, int]:
+def _lengths(config: Config, settings: Mapping[str, Any]) -> tuple[int, int]:
     """Return the longest input that the model allows, and n_ctx."""
     longest = config.size("max_position_embeddings", default=LONGEST)
-    return longest, Config("config", given).size("n_ctx", default=min(longest, LONGEST))
+    return longest, Config("config", settings).size("n_ctx", default=min(longest, LONGEST))
 
 
 def _rotary_base(config: Config) -> float:
@@ -115,44 +115,44 @@ def _llama_tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dic
     prefix = "model." if source.any_name("model.embed_tokens.weight") else ""
     weights = NamedTensors(source, prefix)
     embedding = weights.take("embed_tokens.weight", fields["d_vocab"], d)
-    found = {"embed.W_E": embedding}
+    tensors = {"embed.W_E": embedding}
     for index in range(fields["n_layers"]):
         theirs, ours = f"layers.{index}.", f"blocks.{index}."
-        found[f"{ours}ln1.w"] = weights.take(f"{theirs}input_layernorm.weight", d)
-        found[f"{ours}ln2.w"] = weights.take(f"{theirs}post_attention_layernorm.weight", d)
+        tensors[f"{ours}ln1.w"] = weights.take(f"{theirs}input_layernorm.weight", d)
+        tensors[f"{ours}ln2.w"] = weights.take(f"{theirs}post_attention_layernorm.weight", d)
         for name, count, stem in (("q", heads, ""), ("k", keys, "_"), ("v", keys, "_")):
             part = f"{theirs}self_attn.{name}_proj"
-            found[f"{ours}attn.{stem}W_{name.upper()}"] = split_heads(
+            tensors[f"{ours}attn.{stem}W_{name.upper()}"] = split_heads(
                 weights.take(f"{part}.weight", count * size, d), count
             )
-            found[f"{ours}attn.{stem}b_{name.upper()}"] = weights.maybe(f"{part}.bias", count * size).reshape(
+            tensors[f"{ours}attn.{stem}b_{name.upper()}"] = weights.maybe(f"{part}.bias", count * size).reshape(
                 count, size
             )
         part = f"{theirs}self_attn.o_proj"
-        found[f"{ours}attn.W_O"] = join_heads(weights.take(f"{part}.weight", d, heads * size), heads)
-        found[f"{ours}attn.b_O"] = weights.maybe(f"{part}.bias", d)
+        tensors[f"{ours}attn.W_O"] = join_heads(weights.take(f"{part}.weight", d, heads * size), heads)
+        tensors[f"{ours}attn.b_O"] = weights.maybe(f"{part}.bias", d)
         if fields["use_qk_norm"]:
-            found[f"{ours}attn.q_norm.w"] = weights.take(f"{theirs}self_attn.q_norm.weight", size)
-            found[f"{ours}attn.k_norm.w"] = weights.take(f"{theirs}self_attn.k_norm.weight", size)
+            tensors[f"{ours}attn.q_norm.w"] = weights.take(f"{theirs}self_attn.q_norm.weight", size)
+            tensors[f"{ours}attn.k_norm.w"] = weights.take(f"{theirs}self_attn.k_norm.weight", size)
         gate, up = f"{theirs}mlp.gate_proj", f"{theirs}mlp.up_proj"
         if weights.has(f"{gate}.bias") and weights.maybe(f"{gate}.bias", inner).any():
             raise CheckpointError(f"{source.where}: TransformerLens does not support {prefix}{gate}.bias")
-        found[f"{ours}mlp.W_gate"] = weights.take(f"{gate}.weight", inner, d).T
-        found[f"{ours}mlp.W_in"] = weights.take(f"{up}.weight", inner, d).T
+        tensors[f"{ours}mlp.W_gate"] = weights.take(f"{gate}.weight", inner, d).T
+        tensors[f"{ours}mlp.W_in"] = weights.take(f"{up}.weight", inner, d).T
         if weights.has(f"{up}.bias") and weights.maybe(f"{up}.bias", inner).any():
             raise CheckpointError(
                 f"{source.where}: TransformerLens does not support {prefix}{up}.bias; its b_in is added after the gate"
             )
-        found[f"{ours}mlp.b_in"] = torch.zeros(inner)
-        found[f"{ours}mlp.W_out"] = weights.take(f"{theirs}mlp.down_proj.weight", d, inner).T
-        found[f"{ours}mlp.b_out"] = weights.maybe(f"{theirs}mlp.down_proj.bias", d)
-    found["ln_final.w"] = weights.take("norm.weight", d)
-    found |= unembedding(weights, embedding, "lm_head", tied)
+        tensors[f"{ours}mlp.b_in"] = torch.zeros(inner)
+        tensors[f"{ours}mlp.W_out"] = weights.take(f"{theirs}mlp.down_proj.weight", d, inner).T
+        tensors[f"{ours}mlp.b_out"] = weights.maybe(f"{theirs}mlp.down_proj.bias", d)
+    tensors["ln_final.w"] = weights.take("norm.weight", d)
+    tensors |= unembedding(weights, embedding, "lm_head", tied)
     weights.finish("rotary_emb.inv_freq")
-    return found
+    return tensors
 
 
-def _read_neox(source: Source, given: Mapping[str, Any]) -> Conversion:
+def _read_neox(source: Source, settings: Mapping[str, Any]) -> Conversion:
     config = Config(source.where, source.config)
     d, heads = config.size("hidden_size"), config.size("num_attention_heads")
     size = head_size(source.where, d, heads)
@@ -166,7 +166,7 @@ def _read_neox(source: Source, given: Mapping[str, Any]) -> Conversion:
         "d_head": size,
         "d_mlp": config.size("intermediate_size"),
         "d_vocab": config.size("vocab_size"),
-        "n_ctx": _lengths(config, given)[1],
+        "n_ctx": _lengths(config, settings)[1],
         "act_fn": activation(source.where, config.word("hidden_act", default="gelu")),
         "eps": config.number("layer_norm_eps", default=1e-5),
         "normalization_type": "LN",
@@ -191,31 +191,31 @@ def _neox_tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict
     prefix = "gpt_neox." if source.any_name("gpt_neox.embed_in.weight") else ""
     weights = NamedTensors(source, prefix)
     embedding = weights.take("embed_in.weight", fields["d_vocab"], d)
-    found = {"embed.W_E": embedding}
+    tensors = {"embed.W_E": embedding}
     for index in range(fields["n_layers"]):
         theirs, ours = f"layers.{index}.", f"blocks.{index}."
         for old, new in (("input_layernorm", "ln1"), ("post_attention_layernorm", "ln2")):
-            found[f"{ours}{new}.w"] = weights.take(f"{theirs}{old}.weight", d)
-            found[f"{ours}{new}.b"] = weights.take(f"{theirs}{old}.bias", d)
+            tensors[f"{ours}{new}.w"] = weights.take(f"{theirs}{old}.weight", d)
+            tensors[f"{ours}{new}.b"] = weights.take(f"{theirs}{old}.bias", d)
         part = f"{theirs}attention.query_key_value"
         # One matrix for queries, keys and values, in the order (head, Q/K/V, d_head).
         matrix = weights.take(f"{part}.weight", 3 * heads * size, d).reshape(heads, 3, size, d)
         bias = weights.maybe(f"{part}.bias", 3 * heads * size).reshape(heads, 3, size)
         for i, name in enumerate("QKV"):
-            found[f"{ours}attn.W_{name}"] = matrix[:, i].transpose(1, 2)
-            found[f"{ours}attn.b_{name}"] = bias[:, i]
-        found[f"{ours}attn.W_O"] = join_heads(weights.take(f"{theirs}attention.dense.weight", d, heads * size), heads)
-        found[f"{ours}attn.b_O"] = weights.maybe(f"{theirs}attention.dense.bias", d)
-        found[f"{ours}mlp.W_in"] = weights.take(f"{theirs}mlp.dense_h_to_4h.weight", inner, d).T
-        found[f"{ours}mlp.b_in"] = weights.take(f"{theirs}mlp.dense_h_to_4h.bias", inner)
-        found[f"{ours}mlp.W_out"] = weights.take(f"{theirs}mlp.dense_4h_to_h.weight", d, inner).T
-        found[f"{ours}mlp.b_out"] = weights.take(f"{theirs}mlp.dense_4h_to_h.bias", d)
-    found["ln_final.w"] = weights.take("final_layer_norm.weight", d)
-    found["ln_final.b"] = weights.take("final_layer_norm.bias", d)
+            tensors[f"{ours}attn.W_{name}"] = matrix[:, i].transpose(1, 2)
+            tensors[f"{ours}attn.b_{name}"] = bias[:, i]
+        tensors[f"{ours}attn.W_O"] = join_heads(weights.take(f"{theirs}attention.dense.weight", d, heads * size), heads)
+        tensors[f"{ours}attn.b_O"] = weights.maybe(f"{theirs}attention.dense.bias", d)
+        tensors[f"{ours}mlp.W_in"] = weights.take(f"{theirs}mlp.dense_h_to_4h.weight", inner, d).T
+        tensors[f"{ours}mlp.b_in"] = weights.take(f"{theirs}mlp.dense_h_to_4h.bias", inner)
+        tensors[f"{ours}mlp.W_out"] = weights.take(f"{theirs}mlp.dense_4h_to_h.weight", d, inner).T
+        tensors[f"{ours}mlp.b_out"] = weights.take(f"{theirs}mlp.dense_4h_to_h.bias", d)
+    tensors["ln_final.w"] = weights.take("final_layer_norm.weight", d)
+    tensors["ln_final.b"] = weights.take("final_layer_norm.bias", d)
     head = "lm_head" if "lm_head.weight" in weights.left else "embed_out"
-    found |= unembedding(weights, embedding, head, tied)
+    tensors |= unembedding(weights, embedding, head, tied)
     weights.finish("attention.bias", "masked_bias", "rotary_emb.inv_freq")
-    return found
+    return tensors
 
 
 READERS = (

@@ -51,11 +51,11 @@ def open_source(source: Any) -> Source:
     return _of_mapping(read_mapping(path), str(path))
 
 
-def _of_mapping(found: Mapping[Any, Any], where: str) -> Source:
+def _of_mapping(mapping: Mapping[Any, Any], where: str) -> Source:
     """Open a state dict, alone or as one entry of a checkpoint, with the checkpoint's settings."""
-    saved: Mapping[Any, Any] = next((found[name] for name in SETTINGS if isinstance(found.get(name), Mapping)), {})
-    config = {} if nested(found, where) is found else {str(name): value for name, value in saved.items()}
-    return Source(where, named_tensors(found, where), config)
+    saved: Mapping[Any, Any] = next((mapping[name] for name in SETTINGS if isinstance(mapping.get(name), Mapping)), {})
+    config = {} if nested(mapping, where) is mapping else {str(name): value for name, value in saved.items()}
+    return Source(where, named_tensors(mapping, where), config)
 
 
 def _of_folder(folder: Path) -> Source:
@@ -83,10 +83,10 @@ def _files(folder: Path, name: str) -> list[Path]:
         return [folder / name]
     index = _json(folder / f"{name}.index.json")
     parts = index.get("weight_map") if isinstance(index, Mapping) else None
-    found = sorted({str(part) for part in parts.values()}) if isinstance(parts, Mapping) else []
-    if any(Path(part).name != part for part in found):
+    names = sorted({str(part) for part in parts.values()}) if isinstance(parts, Mapping) else []
+    if any(Path(part).name != part for part in names):
         raise CheckpointError(f"{folder}: its index names files outside the folder")
-    return [folder / part for part in found]
+    return [folder / part for part in names]
 
 
 def vocabulary_of(folder: Path) -> dict[str, int] | None:
@@ -95,12 +95,12 @@ def vocabulary_of(folder: Path) -> dict[str, int] | None:
     if isinstance(saved, Mapping) and isinstance(saved.get("model"), Mapping):
         words = saved["model"].get("vocab")
         added = saved.get("added_tokens") or []
-        found = dict(words) if isinstance(words, Mapping) else {}
-        found |= {entry.get("content"): entry.get("id") for entry in [*added] if isinstance(entry, Mapping)}
+        ids = dict(words) if isinstance(words, Mapping) else {}
+        ids |= {entry.get("content"): entry.get("id") for entry in [*added] if isinstance(entry, Mapping)}
     else:
         saved = _json(folder / "vocab.json")
-        found = dict(saved) if isinstance(saved, Mapping) else {}
-    whole = {word: i for word, i in found.items() if isinstance(word, str) and type(i) is int and i >= 0}
+        ids = dict(saved) if isinstance(saved, Mapping) else {}
+    whole = {word: i for word, i in ids.items() if isinstance(word, str) and type(i) is int and i >= 0}
     return whole or None
 
 
@@ -118,14 +118,14 @@ def _json(path: Path) -> Any:
 
 def _of_module(module: nn.Module) -> Source:
     """Open a module, or the only part that it holds: its state dict, and its config if it has an attribute `config`."""
-    where, given = f"this {type(module).__name__}", module
+    where, original = f"this {type(module).__name__}", module
     while (holder := only_part(module.state_dict())) is not None:
         module = module.get_submodule(holder)
     settings: Any = getattr(module, "config", None)
     config = settings.to_dict() if hasattr(settings, "to_dict") else {}
     if not config and hasattr(settings, "__dict__"):
         config = dict(vars(settings))  # a dataclass or a namespace, as in nanoGPT
-    return Source(where, named_tensors(module.state_dict(), where), config, module=module, original=given)
+    return Source(where, named_tensors(module.state_dict(), where), config, module=module, original=original)
 
 
 def _of_bridge(bridge: Any) -> Source:
@@ -187,14 +187,14 @@ def _body(source: Source) -> tuple[nn.Module, Tensor, Tensor]:
         base = transformers.AutoModel.from_config(config, attn_implementation="eager").eval().double()
     except Exception as error:  # the library may raise anything
         raise InterpError(f"transformers cannot build {source.where}: {str(error).strip()[:200]}") from None
-    own = base.state_dict()
+    initial = base.state_dict()
     prefix = getattr(base, "base_model_prefix", "") + "."
-    found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    if lacking := [name for name, _ in base.named_parameters() if name not in found]:
+    saved = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    if lacking := [name for name, _ in base.named_parameters() if name not in saved]:
         raise InterpError(f"the file lacks tensors of transformers' model: {first_few(lacking)}")
-    base.load_state_dict({name: found.get(name, value) for name, value in own.items()})
+    base.load_state_dict({name: saved.get(name, value) for name, value in initial.items()})
     for name in HEADS:
-        if (matrix := found.get(f"{name}.weight")) is not None:
-            return base, matrix, found.get(f"{name}.bias", matrix.new_zeros(len(matrix)))
+        if (matrix := saved.get(f"{name}.weight")) is not None:
+            return base, matrix, saved.get(f"{name}.bias", matrix.new_zeros(len(matrix)))
     matrix = base.get_input_embeddings().weight.detach()
     return base, matrix, matrix.new_zeros(len(matrix))

@@ -46,14 +46,14 @@ SETTINGS = {
 }
 
 
-def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
+def _read(source: Source, settings: Mapping[str, Any]) -> Conversion:
     prefixes = [match.group(1) for name in source.tensors if (match := FIRST.match(name))]
     if len(prefixes) > 1:
         raise CheckpointError(
             f"{source.where} has {len(prefixes)} encoders ({first_few(prefixes)}); only one is supported"
         )
     prefix = prefixes[0]
-    config = Config(source.where, {**_settings(source, prefix), **given})
+    config = Config(source.where, {**_settings(source, prefix), **settings})
     if "n_heads" not in config.fields:
         raise InterpError(
             f"{source.where} does not contain the number of heads of its torch.nn.TransformerEncoder; pass "
@@ -73,8 +73,8 @@ def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
     tensors: dict[str, Tensor] = {}
     layers = []
     for index in range(max(numbers) + 1):
-        found, inner = _layer(weights, f"{prefix}layers.{index}.", d, heads)
-        tensors |= {f"blocks.{index}.{name}": tensor for name, tensor in found.items()}
+        of_layer, inner = _layer(weights, f"{prefix}layers.{index}.", d, heads)
+        tensors |= {f"blocks.{index}.{name}": tensor for name, tensor in of_layer.items()}
         layers.append(
             Layer(
                 n_heads=heads,
@@ -91,7 +91,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Conversion:
             "ln_final.w": weights.take(f"{prefix}norm.weight", d),
             "ln_final.b": weights.take(f"{prefix}norm.bias", d),
         }
-    ends, length, notes = _ends(weights, d, given)
+    ends, length, notes = _ends(weights, d, settings)
     notes += [assumptions(config.assumed), NO_FACTOR, *no_biases(source, *BIASES)]
     blocks = Layers(tuple(layers), causal, final, length)
     fields = {
@@ -151,24 +151,24 @@ def _settings(source: Source, prefix: str) -> dict[str, Any]:
 
 def _layer(weights: NamedTensors, at: str, d: int, heads: int) -> tuple[dict[str, Tensor], int]:
     """Return the tensors of one layer under interp's names, and the width of its MLP."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     matrix = weights.take(f"{at}self_attn.in_proj_weight", 3 * d, d)
     bias = weights.maybe(f"{at}self_attn.in_proj_bias", 3 * d)
     for name, part, b in zip("QKV", matrix.split(d), bias.split(d)):
-        found[f"attn.W_{name}"], found[f"attn.b_{name}"] = split_heads(part, heads), b.reshape(heads, -1)
-    found["attn.W_O"] = join_heads(weights.take(f"{at}self_attn.out_proj.weight", d, d), heads)
-    found["attn.b_O"] = weights.maybe(f"{at}self_attn.out_proj.bias", d)
+        tensors[f"attn.W_{name}"], tensors[f"attn.b_{name}"] = split_heads(part, heads), b.reshape(heads, -1)
+    tensors["attn.W_O"] = join_heads(weights.take(f"{at}self_attn.out_proj.weight", d, d), heads)
+    tensors["attn.b_O"] = weights.maybe(f"{at}self_attn.out_proj.bias", d)
     inner = weights.take(f"{at}linear1.weight", None, d)
-    found["mlp.W_in"], found["mlp.b_in"] = inner.T, weights.maybe(f"{at}linear1.bias", len(inner))
-    found["mlp.W_out"] = weights.take(f"{at}linear2.weight", d, len(inner)).T
-    found["mlp.b_out"] = weights.maybe(f"{at}linear2.bias", d)
+    tensors["mlp.W_in"], tensors["mlp.b_in"] = inner.T, weights.maybe(f"{at}linear1.bias", len(inner))
+    tensors["mlp.W_out"] = weights.take(f"{at}linear2.weight", d, len(inner)).T
+    tensors["mlp.b_out"] = weights.maybe(f"{at}linear2.bias", d)
     for index in (1, 2):
-        found[f"ln{index}.w"] = weights.take(f"{at}norm{index}.weight", d)
-        found[f"ln{index}.b"] = weights.maybe(f"{at}norm{index}.bias", d)
-    return found, len(inner)
+        tensors[f"ln{index}.w"] = weights.take(f"{at}norm{index}.weight", d)
+        tensors[f"ln{index}.b"] = weights.maybe(f"{at}norm{index}.bias", d)
+    return tensors, len(inner)
 
 
-def _ends(weights: NamedTensors, d: int, given: Mapping[str, Any]) -> tuple[dict[str, Tensor], int | None, list[str]]:
+def _ends(weights: NamedTensors, d: int, config: Mapping[str, Any]) -> tuple[dict[str, Tensor], int | None, list[str]]:
     """Find embedding, positions and readout among the remaining tensors: named by the user, or the only candidates."""
     left = {name: tensor for name, tensor in weights.left.items() if tensor.is_floating_point()}
     flat = {name: t.reshape(-1, d) if t.ndim == 3 and 1 in t.shape[:2] else t for name, t in left.items()}
@@ -177,12 +177,12 @@ def _ends(weights: NamedTensors, d: int, given: Mapping[str, Any]) -> tuple[dict
     hints = {"positions": ("pos", "pe"), "unembed": ("head", "out", "unembed", "decoder", "classifier", "fc", "lin"),
              "embed": ("emb", "tok", "wte")}  # fmt: skip
     for role, words in hints.items():
-        if role in given:
-            if given[role] not in tables:
+        if role in config:
+            if config[role] not in tables:
                 raise InterpError(
-                    f"{role} = {given[role]!r} is not a tensor of width {d}; these are: {first_few(tables)}"
+                    f"{role} = {config[role]!r} is not a tensor of width {d}; these are: {first_few(tables)}"
                 )
-            chosen[role] = given[role]
+            chosen[role] = config[role]
         else:
             fits = [
                 name for name in tables if name not in chosen.values() and any(word in name.lower() for word in words)
@@ -200,18 +200,18 @@ def _ends(weights: NamedTensors, d: int, given: Mapping[str, Any]) -> tuple[dict
     assert unembed is not None
     matrix = tables[unembed]
     bias = weights.left.get(f"{unembed.removesuffix('weight')}bias", torch.zeros(len(matrix)))
-    found = {"embed.W_E": tables[embed], "unembed.W_U": matrix.T, "unembed.b_U": bias}
+    tensors = {"embed.W_E": tables[embed], "unembed.W_U": matrix.T, "unembed.b_U": bias}
     for name in (embed, unembed, f"{unembed.removesuffix('weight')}bias"):
         weights.left.pop(name, None)
     places = "no table of positions was found" if positions is None else f"{positions} is the table of positions"
-    named = set(hints) <= set(given)
+    named = set(hints) <= set(config)
     notes = [] if named else [f"{embed} is assumed to be the embedding, {unembed} the output layer; {places}."]
     length = None
     if positions is not None:
-        found["pos_embed.W_pos"], length = tables[positions], len(tables[positions])
+        tensors["pos_embed.W_pos"], length = tables[positions], len(tables[positions])
         weights.left.pop(positions)
     weights.finish("num_batches_tracked")
-    return found, length, notes
+    return tensors, length, notes
 
 
 READERS = (Reader("torch.nn.TransformerEncoder", lambda s: any(map(FIRST.match, s.tensors)), _read, SETTINGS),)

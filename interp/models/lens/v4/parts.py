@@ -194,8 +194,8 @@ class Attention(AttentionForward, nn.Module):
             self._make_projection(name)
         self.q_norm, self.k_norm = (RMSNorm(cfg, cfg.d_head) if self.cfg.use_qk_norm else None for _ in range(2))
         self.W_O, self.b_O = matrix(cfg, cfg.n_heads, cfg.d_head, cfg.d_model), matrix(cfg, cfg.d_model)
-        given = self.cfg.attn_scale
-        self.attn_scale = (given if given > 0 else math.sqrt(cfg.d_head)) if self.cfg.use_attn_scale else 1.0
+        scale = self.cfg.attn_scale
+        self.attn_scale = (scale if scale > 0 else math.sqrt(cfg.d_head)) if self.cfg.use_attn_scale else 1.0
         for name in ("k", "q", "v", "z", "attn_scores", "pattern", "result"):
             setattr(self, f"hook_{name}", HookPoint())
         self.causal = self.cfg.attention_dir == "causal"
