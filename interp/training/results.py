@@ -113,11 +113,11 @@ class Diverged(InterpError):
     """
 
     def __init__(self, spec: ModelSpec, lost: Mapping[int, str], models: Sequence[TaskModel]) -> None:
-        seed, said = next(iter(lost.items()))
+        seed, reason = next(iter(lost.items()))
         many = f"; so did seeds {', '.join(map(str, [*lost][1:]))}" if len(lost) > 1 else ""
         others = "the other one" if len(models) == 1 else f"the {len(models)} others"
         rest = f"; this error's .models holds {others}" if models else ""
-        super().__init__(f"seed {seed} of {spec.id} {said}{many}{rest}")
+        super().__init__(f"seed {seed} of {spec.id} {reason}{many}{rest}")
         self.models = list(models)
 
 

@@ -125,7 +125,7 @@ def train(
         spec, seeds, task=task, snapshots=snapshots, engine=engine, device=device, dtype=dtype, folder=folder,
         resume=resume, progress=progress,
     )  # fmt: skip
-    lost = {seed: said for index, seed in enumerate(runner.seeds) if (said := describe_divergence(runner, run, index))}
+    lost = {seed: why for index, seed in enumerate(runner.seeds) if (why := describe_divergence(runner, run, index))}
     models = [_model(runner, run, index) for index, seed in enumerate(runner.seeds) if seed not in lost]
     if lost:
         raise Diverged(spec, lost, models)

@@ -162,10 +162,10 @@ class StackedAdam:
         steps = -(-n // size)
         for step in range(steps):
             some = slice(step * size, min((step + 1) * size, n))
-            found = losses(some)
+            batch_losses = losses(some)
             rate = learning_rate(self.recipe, (epoch - 1) * steps + step, steps)
-            self.step(found.sum(), rate)  # the sum gives each model its own gradient
-            total = total + found.detach().double() * (some.stop - some.start)
+            self.step(batch_losses.sum(), rate)  # the sum gives each model its own gradient
+            total = total + batch_losses.detach().double() * (some.stop - some.start)
         return total.cpu() / n
 
     def state(self) -> dict[str, Tensor]:

@@ -107,7 +107,7 @@ def make_grid(data: Mapping[str, Any], name: str = "grid", folder: Path | None =
     if not isinstance(table, Mapping):
         problems.append(f"axes = {quoted(table)} must be a table")
         table = {}
-    axes = {axis: _axis(axis, given, problems) for axis, given in table.items()}
+    axes = {axis: _axis(axis, entry, problems) for axis, entry in table.items()}
     if problems:
         raise GridError(name, problems)
     count = math.prod(len(points) for points in axes.values())
@@ -124,30 +124,30 @@ def make_grid(data: Mapping[str, Any], name: str = "grid", folder: Path | None =
 # ---------------------------------------------------------------- parts of the file
 
 
-def _seeds(given: Any, problems: list[str]) -> list[int]:
-    seeds = list(range(given)) if type(given) is int else given
+def _seeds(entry: Any, problems: list[str]) -> list[int]:
+    seeds = list(range(entry)) if type(entry) is int else entry
     if not isinstance(seeds, list) or any(type(seed) is not int or seed < 0 for seed in seeds):
-        problems.append(f"seeds = {quoted(given)} must be a number of seeds, or a list of integers from 0")
+        problems.append(f"seeds = {quoted(entry)} must be a number of seeds, or a list of integers from 0")
         return [0]
     elif not seeds:
-        problems.append(f"seeds = {quoted(given)}: the grid has no runs; give at least one seed")
+        problems.append(f"seeds = {quoted(entry)}: the grid has no runs; give at least one seed")
     elif len(set(seeds)) != len(seeds):
-        problems.append(f"seeds = {quoted(given)} holds a seed twice")
+        problems.append(f"seeds = {quoted(entry)} holds a seed twice")
     return seeds
 
 
 def _base(data: Mapping[str, Any], folder: Path, problems: list[str]) -> dict[str, Any]:
-    given = data.get("base")
-    if isinstance(given, str):
+    entry = data.get("base")
+    if isinstance(entry, str):
         try:
-            given = read_toml(folder / given)
+            entry = read_toml(folder / entry)
         except SpecError as error:
             problems += error.problems
-            given = {}
-    if not isinstance(given, Mapping):
+            entry = {}
+    if not isinstance(entry, Mapping):
         problems.append("base is missing: give a spec as a table, or the path of a model.toml")
         return {}
-    base = copy.deepcopy({field: value for field, value in given.items() if field != "zoo"})
+    base = copy.deepcopy({field: value for field, value in entry.items() if field != "zoo"})
     if "epochs" in data:
         origin = base.get("origin", {})
         if not isinstance(origin, Mapping):
@@ -161,29 +161,29 @@ Changes = dict[str, Any]
 """Field path -> value."""
 
 
-def _axis(name: str, given: Any, problems: list[str]) -> list[tuple[Any, Changes]]:
+def _axis(name: str, entry: Any, problems: list[str]) -> list[tuple[Any, Changes]]:
     """Return pairs (value in the table, changes) for each value of an axis."""
     if name in RESULT_COLUMNS or name.startswith(("spec.", "version.")):
         problems.append(f"axis {name}: the table of runs has a column of that name; choose another")
-    points = _points({"fields": [name], "values": given} if isinstance(given, list) else given)
+    points = _points({"fields": [name], "values": entry} if isinstance(entry, list) else entry)
     if points is None:
-        problems.append(f"axis {name} = {quoted(given)} must be {AXIS_FORMS}")
+        problems.append(f"axis {name} = {quoted(entry)} must be {AXIS_FORMS}")
         return []
     if not points:
         problems.append(f"axis {name} is empty: the grid has no cells; give at least one value")
     return [(v if isinstance(v, str | int | float) else json.dumps(v, default=str), changes) for v, changes in points]
 
 
-def _points(given: Any) -> list[tuple[Any, Changes]] | None:
+def _points(entry: Any) -> list[tuple[Any, Changes]] | None:
     """Return the values of an axis with their changes, or None if it has neither of the two forms."""
-    if not isinstance(given, Mapping):
+    if not isinstance(entry, Mapping):
         return None
-    if set(given) == {"choices"}:
-        choices = given["choices"]
+    if set(entry) == {"choices"}:
+        choices = entry["choices"]
         if isinstance(choices, Mapping) and all(isinstance(changes, Mapping) for changes in choices.values()):
             return [(label, dict(changes)) for label, changes in choices.items()]
-    if set(given) == {"fields", "values"}:
-        fields, values = given["fields"], given["values"]
+    if set(entry) == {"fields", "values"}:
+        fields, values = entry["fields"], entry["values"]
         if isinstance(values, list) and isinstance(fields, list) and fields and all(type(f) is str for f in fields):
             return [(value, dict.fromkeys(fields, value)) for value in values]
     return None
@@ -194,7 +194,7 @@ def _points(given: Any) -> list[tuple[Any, Changes]] | None:
 
 def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], problems: list[str]) -> list[Cell]:
     """Return the cells with valid specs; add each distinct problem of the cells to `problems` once."""
-    found: dict[str, list[str]] = {}
+    by_problem: dict[str, list[str]] = {}
     seen: dict[str, str] = {}
     cells = []
     for point in itertools.product(*axes.values()):
@@ -224,8 +224,8 @@ def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], 
             seen.setdefault(spec.id, label)
             cells.append(Cell(labels, spec))
         for sentence in sentences:
-            found.setdefault(sentence, []).append(label)
-    problems += _with_cells(found)
+            by_problem.setdefault(sentence, []).append(label)
+    problems += _with_cells(by_problem)
     return cells
 
 
@@ -266,7 +266,7 @@ def _untrainable(grid: Grid, device: str) -> list[str]:
     from interp.tasks import make_task
     from interp.training.train import choose_engine
 
-    found: dict[str, list[str]] = {}
+    by_problem: dict[str, list[str]] = {}
     for cell in grid.cells:
         try:
             task = make_task(cell.spec.task)
@@ -278,14 +278,14 @@ def _untrainable(grid: Grid, device: str) -> list[str]:
         except InterpError as error:
             sentences = [str(error).replace(cell.spec.id, "the spec")]
         for sentence in sentences:
-            found.setdefault(sentence, []).append(cell.label)
-    return _with_cells(found)
+            by_problem.setdefault(sentence, []).append(cell.label)
+    return _with_cells(by_problem)
 
 
-def _with_cells(found: Mapping[str, list[str]]) -> list[str]:
+def _with_cells(by_problem: Mapping[str, list[str]]) -> list[str]:
     """List each sentence once, with its first cell and the number of others."""
     listed = []
-    for sentence, labels in found.items():
+    for sentence, labels in by_problem.items():
         more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
         listed.append(f"cell {labels[0]}{more}: {sentence}" if labels[0] else sentence)
     return listed

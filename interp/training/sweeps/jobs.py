@@ -164,8 +164,8 @@ def _row(job: Job, seed: int, **results: Any) -> Row:
 
 def versions() -> dict[str, str]:
     """Return the versions of the installed libraries that a result may depend on."""
-    found = {}
+    installed = {}
     for library in LIBRARIES:
         with suppress(PackageNotFoundError):  # numba is optional
-            found[library] = version(library)
-    return found
+            installed[library] = version(library)
+    return installed

@@ -152,16 +152,16 @@ def read_runs(*folders: str | Path) -> pd.DataFrame:
     folders: one or more folders with parts of a grid. If a run was repeated, its last row without an error counts.
     Raises InterpError if a folder has no table.
     """
-    found: dict[Key, Row] = {}
+    latest: dict[Key, Row] = {}
     for path in (Path(folder) / FILE for folder in folders):
         try:
             rows, _ = read_rows(path)
         except OSError as error:
             raise InterpError(f"no table of a sweep: {path} ({error.strerror or error})") from None
         for row in rows:
-            if not row["error"] or found.get(key_of(row), {"error": True})["error"]:
-                found[key_of(row)] = row
-    return to_frame(found.values())
+            if not row["error"] or latest.get(key_of(row), {"error": True})["error"]:
+                latest[key_of(row)] = row
+    return to_frame(latest.values())
 
 
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
