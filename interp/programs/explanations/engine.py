@@ -13,6 +13,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.runs import reads_of
+from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of, sketch
 from interp.programs.explanations import lstar
@@ -258,7 +259,8 @@ def explained(
         program = replace(program, words={**named(reading, program), **program.words})
         agreement = agrees(program, fresh)
         good = min(agreement.share, agreement.least) >= share
-        listing = lists(program, population, empty.parameters) if good else misses(agreement)
+        apart = told_apart(reading.running.subject, population.batch)
+        listing = lists(program, population, apart, empty.parameters) if good else misses(agreement)
     alone = program is not None and not listing
     parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
     described = any(role.status == "explained" for role in parts.values())
@@ -295,13 +297,32 @@ def misses(agreement: Agreement) -> str:
     return f"gives {agreement}{least}"
 
 
-def lists(program: Program, population: Population, parameters: int) -> str:
-    """Return why a program lists answers, or repeats the model, instead of explaining it; "" if it does neither."""
-    if population.exact and program.constants >= population.n:
-        return f"has {program.constants:,} constants for {population.n:,} inputs"
+def lists(program: Program, population: Population, apart: int, parameters: int) -> str:
+    """Return why a program lists answers, or repeats the model, instead of explaining it; "" if it does neither.
+
+    apart: how many of the inputs the model can tell apart; of a sample in which these are few, as good as all.
+    """
+    if program.constants >= apart and (population.exact or 2 * apart <= population.n):
+        alike = "" if apart == population.n else " that the model can tell apart"
+        return f"has {program.constants:,} constants for {apart:,} inputs{alike}"
     if any(isinstance(step, Sums) for step in program.steps) and program.constants > parameters // MOST_SUMS:
         return f"has {program.constants:,} constants; the model has {parameters:,} parameters"
     return ""
+
+
+def told_apart(subject: Subject, batch: Batch) -> int:
+    """How many of these inputs a model can tell apart: without positions, those that differ in the token that is read
+    or in how often each token occurs (up to there, if no later ones are seen)."""
+    model = subject.model
+    if not isinstance(model, TaskModel) or model.spec.symmetry not in ("counts", "distinct_tokens"):
+        return len(batch)
+    reads = reads_of(subject, batch)
+    seen = batch.attention_mask[reads.rows]
+    if model.spec.direction == "causal":
+        seen = seen & (torch.arange(seen.shape[1]) <= reads.positions[:, None])
+    tokens = batch.tokens[reads.rows]
+    here = tokens.gather(1, reads.positions[:, None])
+    return len(torch.cat([here, tokens.masked_fill(~seen, -1).sort(1).values], 1).unique(dim=0))
 
 
 def in_order(batch: Batch, n: int) -> Batch:

@@ -17,7 +17,7 @@ from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import Explanation, engine
 from interp.programs.explanations.bench import STEPS_PER_SECOND, Steps
 from interp.programs.explanations.causal import reads_more
-from interp.programs.explanations.engine import MOST_SUMS, lists, may_move, numbers_of_one, with_edges
+from interp.programs.explanations.engine import MOST_SUMS, lists, may_move, numbers_of_one, told_apart, with_edges
 from interp.programs.explanations.explanation import GIVEN
 from interp.programs.explanations.findings import USED, Cancelling, PartRole, StandIns, VariableRole
 from interp.programs.interchange import FreshInputs, Interchanger, interchanged, same_partition
@@ -102,7 +102,7 @@ def test_a_finer_reading_follows_a_variable_that_is_not_shown() -> None:
 
 
 def test_rows_and_files_that_do_not_fit_are_refused() -> None:
-    found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=2, v=3))
+    found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=3))
     for row, said in ((["z"], "unknown token 'z'; known: 0, 1, 2, ="), ([], "a row of 0 tokens has no position -1"),
                       (["0", "1"], "row 0 has no '=', where the answer is read")):  # fmt: skip
         with pytest.raises(interp.InterpError, match=said):
@@ -322,10 +322,24 @@ def test_a_listing_is_no_explanation() -> None:
     assert program.constants == 9
     task = interp.build("algorithmic/max-of-k-exact", K=2, v=3).task
     nine, drawn = everything(task), sample(task, 50)
-    assert lists(program, nine, 10_000) == f"has 9 constants for {nine.n} inputs"
-    assert lists(program, drawn, 9 * MOST_SUMS) == ""
-    assert lists(program, drawn, 9 * MOST_SUMS - 1) == "has 9 constants; the model has 35 parameters"
-    assert lists(replace(program, steps=(), answer=replace(answer, of=("token",), weights=(eye,))), drawn, 1) == ""
+    assert lists(program, nine, nine.n, 10_000) == f"has 9 constants for {nine.n} inputs"
+    assert lists(program, drawn, drawn.n, 9 * MOST_SUMS) == ""
+    assert lists(program, drawn, drawn.n, 9 * MOST_SUMS - 1) == "has 9 constants; the model has 35 parameters"
+    plain = replace(program, steps=(), answer=replace(answer, of=("token",), weights=(eye,)))
+    assert lists(plain, drawn, drawn.n, 1) == ""
+
+
+def test_inputs_of_equal_counts_are_one() -> None:
+    """Of 27 strings of three letters, 10 differ in their counts, and 18 in these or in the last letter."""
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=3)
+    inputs = everything(model.task)
+    reads = reads_of(Subject.of(model), inputs.batch)
+    rows = [tuple(row) for row in inputs.batch.tokens.tolist()]
+    here = [row[at] for row, at in zip(rows, reads.positions.tolist())]
+    assert told_apart(Subject.of(model), inputs.batch) == len(
+        {(tuple(sorted(row)), one) for row, one in zip(rows, here)}
+    )
+    assert told_apart(Subject.of(interp.compile(ENDS)), everything(interp.compile(ENDS).task).batch) == 8
 
 
 def test_a_memorized_table_is_as_long_as_its_inputs() -> None:
