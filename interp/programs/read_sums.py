@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.measures.runs import Part
@@ -34,6 +34,9 @@ LOST = 0.006
 first reading; in the second, they may lose none."""
 LEAST = 0.993
 """Least share of each frequent answer that stays."""
+SWAPPED = 0.99
+"""Share of the model's answers that a description must give with values of another row, if its longest form does; see
+Reading.of_other_rows."""
 NOTHING_MORE = 0.99
 """Share of the answers that must stay with all that an MLP does not read, by its description, from another row."""
 ACCURACY = 0.002
@@ -41,6 +44,17 @@ ACCURACY = 0.002
 
 Described: TypeAlias = tuple[list[Step], Tensor, Tensor]
 """Steps of a part, the vector of each value of the last one's variable, and the value of the part that these give."""
+
+
+@dataclass(frozen=True, eq=False)
+class Swapped:
+    """An MLP that reads one of its sources from other rows: the variables then, and the model's answers. moved: the
+    reads of rows for which there are other rows."""
+
+    mlp: Part
+    features: Features
+    answers: Int[Tensor, "reads"]
+    moved: Bool[Tensor, "reads"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,17 +298,37 @@ def _head(reading: Reading, part: Part, found: Quantized, enough: float, by: Sum
     d = weights["Q"].shape[1]
     best = {side: list(one.features) for side, one in reads.items()}
 
+    most = 0.0
+
     def good(names: dict[str, list[str]], products: int = d, n: int = d) -> bool:
-        return bool(names["V"]) and stays(reading, part, found, made(names, products, n)[2], enough)
+        if not names["V"]:
+            return False
+        value = made(names, products, n)[2]
+        return stays(reading, part, found, value, enough) and same_elsewhere(reading, part, value) >= most
 
     if not good(best):
         return None
+    most = min(SWAPPED, same_elsewhere(reading, part, made(best, d, d)[2]))
     for side in "VKQ":
         others = {**best}
         some = fewest(reads[side].by_spread(weights[side]), lambda some: good({**others, side: some}))  # noqa: B023
         best[side] = some
     products = next(n for n in range(1, d + 1) if n == d or good(best, n))
     return made(best, products, next(n for n in range(1, d + 1) if n == d or good(best, products, n)))
+
+
+def same_elsewhere(reading: Reading, head: Part, value: Tensor) -> float:
+    """The share of the model's answers with a head's value from another row that stay if what is put there is what a
+    description gives that row."""
+    if not reading.of_other_rows:
+        return 1.0
+    running, shares = reading.running, list[float]()
+    for rows, moved in reading.tried.other_rows:
+        model, described = (
+            running.answers_with({head: one.flatten(0, 1)[rows]}) for one in (running.value(head), value)
+        )
+        shares.append(float((model == described)[moved].double().mean()))
+    return min(shares)
 
 
 def products_of(q: Float[Tensor, "queries d"], k: Float[Tensor, "keys d"], n: int) -> tuple[Tensor, Tensor]:
@@ -340,7 +374,45 @@ def _mlp(reading: Reading, part: Part, found: Quantized, enough: float, by: Sums
     every = reads.by_spread(w_in)
     least = min(NOTHING_MORE, nothing_more(reading, part, every))
     names = fewest(every, lambda some: nothing_more(reading, part, some) >= least and good(some, neurons))
+    swapped = as_swapped(reading, part, names) if reading.of_other_rows else []
+    most = min(SWAPPED, same_when_swapped(reading, made(names, neurons), swapped))
+
+    def enough_neurons(some: Sequence[int]) -> bool:
+        if not some or not good(names, some):
+            return False
+        return same_when_swapped(reading, made(names, some), swapped) >= most
+
     order = (reading.variable(*made(names, neurons)[0])[where].std(0) * w_out.norm(dim=1)).argsort().tolist()
     n = len(order) - 1  # as many as can go at once, then one by one
-    out = n - bisect_left(range(n, 0, -1), True, key=lambda out: good(names, order[out:]))
-    return made(names, fewest(order[out:], lambda some: bool(some) and good(names, some)))
+    out = n - bisect_left(range(n, 0, -1), True, key=lambda out: enough_neurons(order[out:]))
+    return made(names, fewest(order[out:], enough_neurons))
+
+
+def as_swapped(reading: Reading, mlp: Part, names: Sequence[str]) -> list[Swapped]:
+    """What the model answers if one source of the variables that an MLP reads is, for the MLP, that of another row."""
+    running, added = reading.running, reading.sources(mlp)
+    found = []
+    for source in sorted(set[str]().union(*map(reading.writers, names)) & set(added)):
+        for rows, moved in reading.tried.other_rows:
+            change = {source: added[source].flatten(0, 1)[rows] - added[source]}
+            own = [step.name for step in reading.steps if step.part == source and step.name in reading.made]
+            given = {name: reading.made[name].flatten(0, 1)[rows] for name in own or [source]}
+            out = running.mlp_on(mlp.layer, change)
+            found.append(Swapped(mlp, reading.remade(given), running.answers_with({mlp: out}), moved))
+    return found
+
+
+def same_when_swapped(reading: Reading, described: Described, swapped: Sequence[Swapped]) -> float:
+    """The share of these answers that the description of an MLP gives: the smallest of any source."""
+    if not swapped:
+        return 1.0
+    steps, vectors, value = described
+    own, shares = reading.variable(*steps), list[float]()
+    for one in swapped:
+        features = dict(one.features)
+        for step in steps:
+            features[step.name] = step.applied(features, reading.seen)
+        new = value + ((features[steps[-1].name] - own) @ vectors.double()).float()
+        same = reading.running.answers_with({one.mlp: new}) == one.answers
+        shares.append(float(same[one.moved].double().mean()))
+    return min(shares)

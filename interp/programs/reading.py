@@ -128,6 +128,11 @@ class Reading:
         return tuple(map(str, range(self.made[name].shape[-1]))) if step is None else tuple(step.values)
 
     @property
+    def of_other_rows(self) -> bool:
+        """Whether descriptions must give the model's answers with values of other rows, too: in the finest reading."""
+        return self.finer and not self.strict
+
+    @property
     def cyclic(self) -> bool:
         """Whether addition modulo a number acts on tokens: then they are numbers on a circle, and no classes."""
         return bool(self.task.cyclic)

@@ -1,25 +1,35 @@
 """Sums of weights: of scores, and of what is read through a norm, against the numbers themselves."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+import interp
 import interp.programs.read_sums as read_sums
 from interp.measures.runs import Part
+from interp.models.subject import Subject
+from interp.programs.decompile import decompile
 from interp.programs.language import Head, Sums
 from interp.programs.read_sums import (
     Fitted,
     Input,
+    as_swapped,
     covariance,
     describe_by_sums,
     fewest,
     length,
     products_of,
+    same_elsewhere,
+    same_when_swapped,
     undivided,
 )
 from interp.programs.reading import Reading
+from interp.programs.running import Running
+from interp.programs.task import ENDS
+from interp.tasks.populations import everything
 
 
 def test_products_are_the_scores_up_to_a_constant_of_each_query() -> None:
@@ -92,6 +102,7 @@ class Reads:
     """What a part of one layer reads: tokens in three dimensions of five, positions in two. Answers stay where the
     value of the part is as it was."""
 
+    of_other_rows = False
     strict, matter, steps, vectors, roles = True, (None,), list[Any](), dict[str, Any](), dict[Any, Any]()
 
     def __init__(self, **parts: Any) -> None:
@@ -183,3 +194,42 @@ def test_a_norm_is_written_only_where_there_is_one(norm: bool, monkeypatch: pyte
     reading: Any = Reads(mlp=None)
     assert not describe_by_sums(reading, Part(0, None), reading.found)
     assert tried == ([None, "length"] if norm else [None])
+
+
+# ---------------------------------------------------------------- values of other rows
+
+
+def test_an_mlp_that_reads_one_source_of_another_row() -> None:
+    """The MLP says whether the first letter, which head 0.0 reads, is the last one; here the first is another row's."""
+    subject = Subject.of(interp.compile(ENDS))
+    batch = everything(subject.task).batch
+    reading = decompile(Running.of(subject, batch))
+    found = as_swapped(reading, Part(0), ["head 0.0"])
+    first, last = batch.tokens[:, 0], batch.tokens[:, -1]
+    for one, (rows, _) in zip(found, reading.tried.other_rows, strict=True):
+        other = rows[:, 0] // batch.tokens.shape[1]
+        assert one.moved.all()
+        assert one.answers.tolist() == (first[other] == last).long().tolist()
+        torch.testing.assert_close(one.features["head 0.0"], reading.made["head 0.0"][other])
+    step = reading.step("MLP 0")
+    vectors = reading.vectors["MLP 0"]
+    described = [step], vectors, (reading.made["MLP 0"] @ vectors.double()).float()
+    assert same_when_swapped(reading, described, found) == 1.0
+    unread = replace(step, of=("token", "token"))
+    assert same_when_swapped(reading, ([unread], *described[1:]), found) < 1.0
+
+
+def test_a_head_of_which_the_value_is_another_rows() -> None:
+    """Of four rows, three take the value of another one; what is described differs from it in one of these."""
+    value = torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None, None]
+    other = value * torch.tensor([-1.0, 1.0, 1.0, 1.0])[:, None, None]
+    reading: Any = SimpleNamespace(
+        of_other_rows=True,
+        running=SimpleNamespace(value=lambda head: value, answers_with=lambda edits: (edits[Part(0, 0)] > 0).flatten()),
+        tried=SimpleNamespace(
+            other_rows=((torch.tensor([1, 2, 0, 3])[:, None], torch.tensor([True, True, True, False])),)
+        ),
+    )
+    assert same_elsewhere(reading, Part(0, 0), other) == pytest.approx(2 / 3)
+    reading.of_other_rows = False
+    assert same_elsewhere(reading, Part(0, 0), other) == 1.0
