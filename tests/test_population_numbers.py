@@ -6,11 +6,13 @@ from standins import NAMES, Recall, padding_hooks, read_of, standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
+from interp.measures.accuracy import accuracy_on
 from interp.models.subject import Subject
 from interp.report import Report
 from interp.report.sections import _shared as shared
 from interp.report.sections import circuits, embeddings, faithfulness
 from interp.report.sections import components as parts
+from interp.report.sections.accuracy import describe_sampled_accuracy, population
 from interp.report.sections.base import Study, fill
 from interp.report.sections.live_payload import payload
 from interp.report.sections.question import hooks_sentence
@@ -31,6 +33,7 @@ def test_a_hooked_model_is_named_first_and_has_no_live_panel() -> None:
 @pytest.mark.parametrize(
     ("names", "says"),
     [([], ""), (["a"], "This model has a hook at a: "), (["a", "b"], "at a and b: every number here is of the "),
+     (list("abc"), "at a, b and c: "), (list("abcd"), "a, b, c and 1 more place: "),
      (list("abcde"), "This model has hooks at a, b, c and 2 more places: ")],
 )  # fmt: skip
 def test_hooks_in_words(names: list[str], says: str) -> None:
@@ -67,6 +70,21 @@ class Longer(Recall):
 def test_a_task_that_does_not_fit_is_refused_in_one_sentence(task: Recall, says: str) -> None:
     with pytest.raises(InterpError, match=says):
         interp.analyze(Subject.external(standin("recall").model, task=task), sections=["accuracy"])
+
+
+@pytest.mark.parametrize("splits", [("only",), ("train", "test"), ("train", "test", "shifted")])
+def test_the_sampler_is_measured_on_the_last_split(splits: tuple[str, ...]) -> None:
+    class Asked(Recall):
+        def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+            asked.add(split)
+            return Recall().sample(n, seed=seed)
+
+    asked, task = set[str](), Asked()
+    task.splits = splits  # type: ignore[misc]
+    study = Study(Subject.external(standin("recall").model, task=task))
+    right = accuracy_on(study.subject, population(study)).accuracy
+    assert (describe_sampled_accuracy(study, right), bool(describe_sampled_accuracy(study, 1 - right))) == ("", True)
+    assert asked == {splits[-1]}
 
 
 @pytest.mark.parametrize("name", NAMES)

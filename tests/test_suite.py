@@ -98,7 +98,7 @@ COVERED = {
     "tests/measures/test_new_measures.py": "certificates/drawing",
     "tests/models/test_zoo.py": "programs/constructions",
     "tests/cli/test_cli.py": "__main__",
-    "tests/models/test_lens.py": "models/lens/common models/lens/v4/model models/lens/v4/parts",
+    "tests/models/test_lens.py": "models/lens/common models/lens/v4/parts",
     "tests/test_trips.py": "support/views",
     "tests/families/languages/constructions/test_lengths.py": "models/architecture/limits",
     "tests/certificates/test_check.py": (

@@ -277,6 +277,12 @@ def test_the_premise_is_that_of_the_certificates():
             assert least <= allowed <= 1.001 * least + underflow
 
 
+@pytest.mark.parametrize("form", check.FORMATS)
+def test_an_assumption_about_rounding_names_its_format(form):
+    said = check.verdict.premise(SimpleNamespace(f=check.FORMATS[form]), "places", 0.5)
+    assert [name for name in check.FORMATS if f"in {name}:" in said] == ([] if form == "reals" else [form])
+
+
 @pytest.mark.parametrize(("form", "u"), [("float32", 2.0**-24), ("float64", 2.0**-53)])
 @pytest.mark.parametrize("ends", [(0.0, 0.0), (-30.0, 5.0), (1000.0, 1040.0)])
 def test_the_rounding_of_scores_grows_with_their_size_and_spread(form: str, u: float, ends: tuple[float, float]):
@@ -436,3 +442,15 @@ def test_multisets_hold_up_to_the_least_of_all_of_them(softmax):
             else:
                 with pytest.raises(check.Fault, match=f"token 0, {k + 1} times: the right output"):
                     check.sequences.multisets(around, cuts)
+
+
+def test_lines_touch_a_sum_of_relus_from_below():
+    """At every whole number, and no further below it than a chord's slope is rounded."""
+    rng = random.Random(4)
+    for _ in range(300):
+        lead, lo = ([rng.randint(-5, 5) for _ in range(3)] for _ in range(2))
+        hi = [low + rng.randint(0, 6) for low in lo]
+        for slopes, offset in check.sequences.lines(lead, lo, hi):
+            gap = sum(min((w * max(z, 0) << check.sequences.C) - slope * z for z in range(low, high + 1))
+                      for w, slope, low, high in zip(lead, slopes, lo, hi)) - offset  # fmt: skip
+            assert 0 <= gap <= sum(abs(w) * (high - low) for w, low, high in zip(lead, lo, hi)), (lead, lo, hi)

@@ -307,6 +307,17 @@ def test_an_answer_is_compared_where_margins_are_not() -> None:
         compare(model, [Probes(batch, right, margin, margin, bound)])
 
 
+def test_every_margin_that_a_proof_bounds_is_counted() -> None:
+    model = interp.build("count01/minimal")
+    batch = model.task.sample(130)
+    right = torch.nn.functional.one_hot(batch.labels, 8).bool()
+    low, bound = torch.full((130,), -1e9, dtype=torch.float64), torch.zeros(130, dtype=torch.float64)
+    right[3], low[70], bound[129] = False, -torch.inf, torch.inf
+    wide = Probes(batch, right, low, -low, bound)
+    assert compare(model, [wide, wide]) == 2 * 127
+    assert compare(model, [replace(wide, whole=False)]) == 0  # answers that the proof leaves open
+
+
 def test_the_premise_is_asked_of_every_argument() -> None:
     """Also of one that does not ask by itself: a method that a user registers."""
     model = interp.build("count01/minimal")

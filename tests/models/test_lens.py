@@ -13,6 +13,7 @@ from torch import Tensor
 import interp.models.lens.v4 as v4
 from interp.errors import InterpError, UnsupportedError
 from interp.models.lens.forward import softmax
+from interp.models.lens.v4.model import BUILT
 
 needs_3 = pytest.mark.skipif(
     find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 4 has no HookedTransformer"
@@ -186,9 +187,9 @@ def test_switched_off_hooks_are_refused_and_devices_move() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("normalization_type", "QK"), ("positional_embedding_type", "shortformer"), ("parallel_attn_mlp", True),
-        ("rotary_scaling_factor", 2.0), ("use_NTK_by_parts_rope", True), ("act_fn", "solu_ln"),
-        ("attn_scores_soft_cap", 3.0),
+        ("normalization_type", "QK"), ("positional_embedding_type", "shortformer"), ("rotary_scaling_factor", 2.0),
+        ("act_fn", "solu_ln"), ("attn_scores_soft_cap", 3.0), ("output_logits_soft_cap", 3.0),
+        *((name, True) for name, (built, *_) in BUILT.items() if built is None or isinstance(built, bool)),
     ],
 )  # fmt: skip
 def test_what_is_not_built_is_refused_by_name(field: str, value: Any) -> None:

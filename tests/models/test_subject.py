@@ -11,6 +11,7 @@ import torch
 
 import interp
 from interp.errors import InterpError
+from interp.families.algorithmic import Addition
 from interp.families.algorithmic.tasks.max_of_k import MaxOfK
 from interp.families.histogram import Histogram
 from interp.families.languages import Parity
@@ -45,6 +46,15 @@ def test_an_external_bidirectional_model_ignores_padding() -> None:
     assert not torch.allclose(attending, subject.logits(batch), atol=1e-3)
     torch.testing.assert_close(attending[:, 0], model(batch.tokens)[:, 0, 0].detach())
     assert not any(hook.fwd_hooks for hook in model.hook_dict.values())
+
+
+def test_only_a_task_that_is_a_bare_name_is_fitted_to_the_model() -> None:
+    digits, model = {str(n): n for n in range(10)}, stock(d_vocab=10, d_vocab_out=10, n_ctx=40, attention_dir="causal")
+    assert Subject.external(model, "addition").task.vocabulary == (*digits,)
+    with pytest.raises(InterpError, match="the model has 10 tokens, task addition has 12"):
+        Subject.external(model, Addition())
+    with pytest.raises(InterpError, match="addition"):  # "+" and "=" have no ids
+        Subject.external(model, "addition", tokens=digits)
 
 
 def test_one_output_decides_by_its_sign_and_two_by_the_larger() -> None:

@@ -28,9 +28,9 @@ def test_how_often_the_own_token_occurs() -> None:
     assert answer_words(HOW_OFTEN) == "The answer follows from the weight of its own token in the value of shares."
 
 
-@pytest.mark.slow
-def test_it_is_compiled_and_read_back() -> None:
-    found = interp.explain(interp.compile(HOW_OFTEN, decoys=2, rotate=1))
+@pytest.mark.parametrize("hidden", [{}, pytest.param({"decoys": 2, "rotate": 1}, marks=pytest.mark.slow)])
+def test_it_is_compiled_and_read_back(hidden: dict[str, int]) -> None:
+    found = interp.explain(interp.compile(HOW_OFTEN, **hidden))
     assert (found.level, found.agreement.share) == ("explained", 1.0)
     assert found.program.steps[-1] == Product("MLP 0", ("token", "head 0.0"), "MLP 0")
     tested = interp.evaluate_hypothesis(interp.compile(HOW_OFTEN), found.hypothesis)

@@ -27,6 +27,21 @@ def test_cells_show_0_and_1_only_where_they_are():
     assert [list(row) for row in figure.data[0].text] == [["0", "1", "≈1"], ["≈0", "−0.25", ""]]
 
 
+@pytest.mark.parametrize(("columns", "given", "written"), [
+    (17, {"show_values": True}, "0"), (18, {"show_values": True}, None), (2, {}, None),
+    (18, {"written": [["a"] * 18]}, "a"), (2, {"written": [["a", "b"]], "show_values": True}, "a"),
+])  # fmt: skip
+def test_numbers_are_written_where_they_fit(columns: int, given: dict[str, object], written: str | None) -> None:
+    text = heatmap([[0.0] * columns], range(columns), "y", "x", "y", "z", **given).data[0].text
+    assert (text if text is None else text[0][0]) == written
+
+
+@pytest.mark.parametrize(("rows", "gap", "named"), [(30, 1, 1), (31, 0, 1), (40, 0, 1), (41, 0, None)])
+def test_many_rows_have_no_gaps_and_no_names(rows: int, gap: int, named: int | None) -> None:
+    figure = heatmap([[n] for n in range(rows)], "x", range(rows), "x", "y", "z")
+    assert (figure.data[0].xgap, figure.data[0].ygap, figure.layout.yaxis.dtick) == (gap, gap, named)
+
+
 def test_heatmap_refuses_labels_that_do_not_fit():
     with pytest.raises(InterpError, match=r"has shape \(1, 2\); expected \(1, 3\) from its labels"):
         heatmap([[1.0, 2.0]], "abc", "d", "x", "y", "z")

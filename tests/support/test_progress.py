@@ -56,6 +56,22 @@ def test_work_inside_other_work_shows_in_its_line(capsys, monkeypatch) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("every", "said"), [(None, []), (0, [0, 4, 10, 11, 12]), (10, [0, 10, 12])])
+def test_a_script_has_a_line_every_so_often(every: int | None, said: list[int], capsys, monkeypatch) -> None:
+    clock = iter((0.0, 0.0, 4.0, 10.0, 11.0, 12.0))
+    monkeypatch.setattr(LateBar, "_show", lambda *state: None)
+    monkeypatch.setattr("interp.support.progress.time.monotonic", lambda: next(clock))
+    bar = LateBar("x", lines=every)
+    for now in (0, 4, 10, 11, 12):
+        bar.update(now, 12, str(now))
+    assert capsys.readouterr().err.splitlines() == [f"x: {now}" for now in said]
+
+
+@pytest.mark.parametrize(("done", "total", "filled"), [(12, 24, 12), (1, 25, 0), (24, 24, 24), (30, 24, 24), (0, 0, 0)])
+def test_a_bar_is_filled_by_its_share(done: int, total: int, filled: int) -> None:
+    assert LateBar("x")._text(done, total, "").split()[1] == "━" * filled + "┄" * (24 - filled)
+
+
 SCRIPT = f"{PATIENT}{LOOP}from interp.support.progress import tell\ntell('wrote x')"
 
 

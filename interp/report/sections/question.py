@@ -34,7 +34,7 @@ def hooks_sentence(names: Sequence[str]) -> str:
     """Return a sentence that all numbers are for the model with its hooks; "" without hooks."""
     if not names:
         return ""
-    where = words.joined([*names[:3], f"{len(names) - 3} more places"] if len(names) > 3 else names)
+    where = words.joined([*names[:3], words.counted(len(names) - 3, "more place")] if len(names) > 3 else names)
     hooks, them = ("a hook", "it") if len(names) == 1 else ("hooks", "them")
     return f"This model has {hooks} at {where}: every number here is of the model with {them}."
 

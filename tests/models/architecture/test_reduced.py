@@ -14,6 +14,7 @@ from interp.models.architecture.reduced import (
     _coefficients,
     count_space_refusal,
     counted_at,
+    counted_reads,
     heads_from_counts,
     reduced_outputs,
     reduced_refusal,
@@ -22,6 +23,7 @@ from interp.models.architecture.reduced import (
 )
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, Training
+from interp.tasks import Batch
 
 ALL = Bias(q=True, k=True, v=True, o=True)
 
@@ -97,3 +99,18 @@ def test_what_has_no_such_rows_is_refused_with_the_reason() -> None:
     assert "final layer norm" in (reduced_refusal(plain.replace(final_norm="layer_norm")) or "")
     assert reduced_refusal(plain) is None
     assert "a linear readout" in (count_space_refusal(plain) or "")
+
+
+@pytest.mark.parametrize(("direction", "counts"), [
+    ("causal", [[[1, 1, 0], [1, 2, 1]], [[0, 0, 1], [0, 0, 3]]]), ("bidirectional", [[[1, 2, 1]] * 2, [[0, 0, 3]] * 2]),
+])  # fmt: skip
+def test_tokens_are_counted_at_each_position_that_is_read(direction: str, counts: list[object]) -> None:
+    """By hand: the last token of the second row is padding."""
+    batch = Batch(torch.tensor([[0, 1, 1, 2], [2, 2, 2, 0]]), torch.tensor([4, 3]), torch.zeros(2, dtype=torch.long))
+    spec, read = model_of(direction=direction).spec, torch.tensor([[-100, 0, -100, 0], [0, -100, 0, -100]])
+    found = counted_reads(spec, 3, batch, read)
+    assert found is not None
+    assert (found.query.tolist(), found.counts.tolist()) == ([[1, 2], [2, 2]], counts)
+    read[0, 0] = 1  # three positions of one row, two of another
+    assert counted_reads(spec, 3, batch, read) is None
+    assert counted_reads(spec, 3, batch[:0], read[:0]) is None

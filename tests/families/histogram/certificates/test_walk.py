@@ -65,6 +65,7 @@ def counted(
             rivals = np.arange(tables.lead.shape[1]) != tables.classes[count - 1]
             one = walk.count(count, rivals, need[token, count - 1], slack[token, count - 1])
             check_examples(tables, token, count, one.examples)
+            assert (one.again < one.evaluated) == (one.evaluated > 0), "whole vectors are evaluated, few of them again"
             found[token, count] = (one.right, one.wrong, one.close, one.tied)
     return found
 

@@ -129,6 +129,21 @@ def test_other_dtypes_are_refused() -> None:
         FusedEngine(spec_of(1), TASK, [0], CPU, torch.bfloat16)
 
 
+def test_epochs_go_on_with_the_steps_and_rates_of_those_before() -> None:
+    class Looks(FusedEngine):
+        def _train(self, index: int, n: int, seed: int, rates: np.ndarray, done: int) -> float:
+            seen.append((done, n, rates.tolist()))
+            return 0.0
+
+    recipe = Training(epochs=3, batch_size=32, data="fresh", samples_per_epoch=97, schedule="linear", warmup_epochs=1)
+    engine, seen = Looks(histogram_spec("dot", TASK, 4, 4, origin=recipe), TASK, [0], CPU, torch.float32), []
+    for epoch in (1, 2, 3):
+        engine.train_one(0, epoch)
+    assert [(done, n) for done, n, _ in seen] == [(0, 97), (4, 97), (8, 97)]
+    shares = [1 / 4, 2 / 4, 3 / 4, 1, *(1 - step / 8 for step in range(8))]  # the last of four batches has one row
+    assert [rate for *_, rates in seen for rate in rates] == pytest.approx([recipe.learning_rate * x for x in shares])
+
+
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
 @pytest.mark.parametrize("was_on", [False, True])
 def test_an_epoch_flushes_subnormals_and_restores_the_thread(seeds: list[int], was_on: bool) -> None:
