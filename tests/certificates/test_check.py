@@ -115,6 +115,18 @@ def test_a_string_is_judged_where_it_is_read(at: str, place: int):
     assert known.right([2, 1, 1]) == {place: 0}
 
 
+@pytest.mark.parametrize(("task", "around"), [("parity", []), ("palindrome", [3])])
+def test_every_string_of_some_lengths_is_a_domain(task: str, around: list[int]):
+    words = ["0", "1", "[CLS]", "[EOS]", "[PAD]"]
+    model = SimpleNamespace(task=task, parameters={}, words=words[: 4 + len(around)], n_out=2,
+                            spec={"readout_at": "[CLS]"})  # fmt: skip
+    every = check.tasks.find_task(model).every
+    rows = {(2, *word, *around) for n in (2, 3) for word in itertools.product((0, 1), repeat=n)}
+    assert every(rows) == "on every string of 2 to 3 symbols"
+    assert every(rows - {min(rows)}) is None
+    assert every({row for row in rows if row[1] == 0}) is None
+
+
 @pytest.mark.parametrize("name", list(check.model.CODES))
 def test_position_codes_are_those_of_the_model(name):
     """What the model adds, for every position of some lengths, against what encloses the formula."""

@@ -8,7 +8,7 @@ import interp
 from interp.certificates import method_for
 from interp.certificates.certificate import MarginCounts
 from interp.certificates.certify import options_table
-from interp.certificates.count_boxes import sweep
+from interp.certificates.count_boxes import as_box, sweep
 from interp.certificates.rounding import logit_error
 from interp.errors import InterpError, UnsupportedError
 from interp.families.count01.constructions import minimal
@@ -166,6 +166,11 @@ def test_where_counts_do_not_decide_there_is_no_certificate() -> None:
     spec = interp.load("count01/paper").spec.replace(positions="learned", max_length=700)
     with pytest.raises(UnsupportedError, match=r"cannot be certified: .*one layer without positions"):
         interp.certify(interp.build(spec))
+
+
+def test_a_cube_has_up_to_200_of_each_token() -> None:
+    counts = as_box(interp.build("count01/minimal").task, "cube").counts()
+    assert [counts.min(0).values.tolist(), counts.max(0).values.tolist()] == [[0] * 3, [200] * 3]
 
 
 def test_bad_boxes_are_one_sentence() -> None:

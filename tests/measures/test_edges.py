@@ -1,5 +1,7 @@
 """Path patching against a forward written out by hand, edge by edge."""
 
+import copy
+
 import pytest
 import torch
 from standins import NAMES, padding_hooks, read_of, standin
@@ -135,6 +137,15 @@ def test_what_is_no_edge() -> None:
         check_edges(subject, [("head 9.9", "output")])
     with pytest.raises(UnsupportedError, match="after post-layer-norm"):
         edges(Subject.of(interp.load("languages/first-learned")))
+
+
+def test_runs_that_do_not_differ_have_nothing_to_recover() -> None:
+    """Answers that do not depend on the input, one of them more likely than another."""
+    subject = copy.deepcopy(standin("recall"))
+    subject.model.unembed.W_U.zero_()
+    subject.model.unembed.b_U.copy_(torch.arange(3) ** 2)
+    with pytest.raises(InterpError, match="do not differ"):
+        path_patching(subject, make_pairs(standin("recall"), 6))
 
 
 def test_all_edges_are_the_model_and_none_are_nothing() -> None:

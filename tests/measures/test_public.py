@@ -1,10 +1,12 @@
 """The measures as users call them: on two layers, several classes, answers at each position and padding, with plots."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from closeness import close
-from standins import NAMES, read_of, standin
+from standins import NAMES, Ends, read_of, standin
 
 import interp
 from interp.errors import InterpError
@@ -120,6 +122,15 @@ def test_inputs_are_text_tokens_ids_or_batches() -> None:
     rows = as_batch(Subject.of(count01), ["[BOS]011=", "[BOS]0=5[EOS]"])
     assert rows.lengths.tolist() == [5, 5]
     assert count01.task.classes(rows)[0].tolist()[:4] == [-100] * 4
+
+
+def test_short_rows_are_filled_with_the_padding_token() -> None:
+    class Padded(interp.Task):
+        name, vocabulary, pad, n_out = "padded-by-its-first-token", ("[PAD]", "a", "b"), "[PAD]", 2
+        sample = Ends.sample
+
+    rows = as_batch(SimpleNamespace(task=Padded()), [["a", "b"], ["b", "b", "a"]], labeled=False)
+    assert (rows.tokens.tolist(), rows.lengths.tolist()) == ([[1, 2, 0], [2, 2, 1]], [2, 3])
 
 
 def test_singular_values_of_named_matrices() -> None:

@@ -42,6 +42,13 @@ def test_many_rows_have_no_gaps_and_no_names(rows: int, gap: int, named: int | N
     assert (figure.data[0].xgap, figure.data[0].ygap, figure.layout.yaxis.dtick) == (gap, gap, named)
 
 
+@pytest.mark.parametrize(("values", "written"), [
+    ([0.0123, -0.004], ["0.0123", "−0.0040"]), ([1.0, 0.25], ["1", "0.25"]), ([1234.4, 0.6], ["1234", "≈1"]),
+])  # fmt: skip
+def test_the_largest_number_has_three_digits(values: list[float], written: list[str]) -> None:
+    assert [*heatmap([values], "ab", "y", "x", "y", "z", show_values=True).data[0].text[0]] == written
+
+
 def test_heatmap_refuses_labels_that_do_not_fit():
     with pytest.raises(InterpError, match=r"has shape \(1, 2\); expected \(1, 3\) from its labels"):
         heatmap([[1.0, 2.0]], "abc", "d", "x", "y", "z")

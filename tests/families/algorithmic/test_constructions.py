@@ -89,6 +89,7 @@ def test_modular_addition_at_the_published_size_in_either_format() -> None:
 def test_induction_continues_every_repeated_string(v: int, length: int, shortest: int, longest: int) -> None:
     sizes = {"v": v, "length": length, "shortest": shortest, "longest": longest}
     built = construct("algorithmic/induction-exact", **sizes, n_heads=3)
+    assert (built.spec.max_length, built.spec.d_model) == (length + 1, (v + 1) + (length + 1) + (v + 1) + v)
     from itertools import permutations
 
     rows = []

@@ -191,6 +191,15 @@ def test_a_hooked_model_attends_to_padding_in_plain_data_too() -> None:
     assert (said["causal"], said["masks"], said["counts"]) == (False, False, False)
 
 
+@pytest.mark.parametrize(("fields", "factor"), [
+    ({}, 0.5), ({"attn_scale": 8.0}, 0.125), ({"use_attn_scale": False}, 1.0),
+])  # fmt: skip
+def test_scores_in_plain_data_have_the_config_s_factor(fields: dict[str, Any], factor: float) -> None:
+    """Heads of four components: one over the square root of 4."""
+    _, own = made(attn_only=True, d_vocab_out=4, d_head=4, **fields)
+    assert [layer["scale"] for layer in describe(own)["layers"]] == [factor] * own.cfg.n_layers
+
+
 def test_weights_keep_the_precision_that_they_have() -> None:
     _, own = made(attn_only=True, d_vocab_out=4, dtype=torch.float32)
     own.double()  # its config goes on saying float32

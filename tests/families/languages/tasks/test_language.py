@@ -8,7 +8,7 @@ import torch
 from cases import LANGUAGES as CASES
 
 from interp.errors import InterpError
-from interp.families.languages import Dyck1, Dyck2, First, Language, One, Palindrome, Parity
+from interp.families.languages import Brackets, Dyck1, Dyck2, First, Language, One, Palindrome, Parity
 from interp.tasks import make_task
 
 LANGUAGES = (First, Parity, One, Palindrome, Dyck1, Dyck2)
@@ -122,6 +122,12 @@ def test_balanced_shapes_are_uniform() -> None:
     share = torch.tensor([words.count(w) for w in shapes]) / len(words)
     assert len(shapes) == 13
     torch.testing.assert_close(share, torch.full_like(share, 1 / 13), atol=0.01, rtol=0)
+
+
+@pytest.mark.parametrize(("length", "deepest"), [(2, 1), (6, 3), (7, 4)])
+def test_brackets_are_as_deep_as_they_can_be(length: int, deepest: int) -> None:
+    """By hand: ((())) of six, and (((()))) of seven, whose last one is missing."""
+    assert Brackets(length=length).depth == deepest
 
 
 @pytest.mark.slow
