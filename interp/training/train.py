@@ -184,12 +184,7 @@ def train_parameters(
             f"{spec.id} is the exact construction {spec.origin.name}: there is nothing to train; to train its "
             "architecture, give the spec a recipe: spec.replace(origin=Training(...))"
         )
-    if task is None:
-        task = make_task(spec.task)
-        spec = spec.replace(task=task.ref)  # drop explicit defaults, so that equal specs have equal ids
-    if not isinstance(task, Task):
-        raise InterpError(f"task = {quoted(task)} is not a task; the spec's own is made where none is given")
-    spec = spec.read_as(task.readout)
+    spec, task = as_trained(spec, task)
     if task.ref != spec.task:
         raise InterpError(f"the spec's task is {spec.task!r}, not {task.ref!r}")
     if problems := model_problems(spec, task):
@@ -218,6 +213,16 @@ def train_parameters(
             raise KeyboardInterrupt("interrupted before the first epoch, while compiling") from None
         report = stack.enter_context(_progress_function(progress, f"training {len(seeds)} x {spec.id} ({chosen.name})"))
         return runner, _run(runner, kept, folder, key, resume, report)
+
+
+def as_trained(spec: ModelSpec, task: Task | None = None) -> tuple[ModelSpec, Task]:
+    """Return the spec that a model gets in training, read where its task says, and the task, by default its own."""
+    if task is None:
+        task = make_task(spec.task)
+        spec = spec.replace(task=task.ref)  # drop explicit defaults, so that equal specs have equal ids
+    if not isinstance(task, Task):
+        raise InterpError(f"task = {quoted(task)} is not a task; the spec's own is made where none is given")
+    return spec.read_as(task.readout), task
 
 
 def _say(text: str) -> None:

@@ -21,6 +21,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,8 @@ def _points(entry: Any) -> list[tuple[Any, Changes]] | None:
 
 def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], problems: list[str]) -> list[Cell]:
     """Return the cells with valid specs; add each distinct problem of the cells to `problems` once."""
+    from interp.training.train import as_trained
+
     by_problem: dict[str, list[str]] = {}
     seen: dict[str, str] = {}
     cells = []
@@ -215,6 +218,8 @@ def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], 
         if not sentences:
             try:
                 spec = ModelSpec.from_dict(plain)
+                with suppress(InterpError):  # _untrainable names what is wrong with the task
+                    spec, _ = as_trained(spec)
             except SpecError as error:
                 sentences = error.problems
         label = Cell(labels, spec).label if spec else ", ".join(f"{name}={value}" for name, value in labels.items())

@@ -10,8 +10,9 @@ from sweep_work import small_grid
 from interp.errors import InterpError
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.models.spec import Training
+from interp.models.spec import ModelSpec, Training
 from interp.training.sweeps.grid import Grid, GridError, make_grid, read_grid
+from interp.training.train import train_parameters
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
@@ -69,6 +70,16 @@ def test_a_grid_without_axes_is_one_cell() -> None:
     (cell,) = make_grid(small_grid(axes={})).cells
     assert cell.spec.d_model == 8
     assert cell.label == cell.spec.id
+
+
+@pytest.mark.parametrize(("given", "read"), [({}, "="), ({"readout_at": "last"}, "last")])
+def test_cells_are_the_specs_that_train_gives_its_models(given: dict[str, str], read: str) -> None:
+    recipe = {"kind": "training", "epochs": 0, "data": "fresh", "samples_per_epoch": 8}
+    base = {"task": {"name": "count01"}, "d_model": 4, "layers": [{"d_head": 2}], "origin": recipe, **given}
+    (cell,) = make_grid({"base": base}).cells
+    assert cell.spec.readout_at == read
+    engine, _ = train_parameters(ModelSpec.from_dict(base), progress=False)
+    assert cell.spec == engine.spec
 
 
 BAD = {
