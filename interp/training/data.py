@@ -12,8 +12,26 @@ from interp.training.engines.engine import derived_seed
 
 
 def training_set(spec: ModelSpec, task: Task) -> Batch:
-    """Return the fixed data set of every epoch."""
-    return task.dataset(split_of(task, "train"))
+    """Return the fixed data set of every epoch. Raises UnsupportedError if the task has none."""
+    if type(task).dataset is Task.dataset:
+        raise UnsupportedError(
+            f'task {task.name} has no fixed data set: train it with data="fresh", samples_per_epoch=...'
+        )
+    return _fitting(spec, task, task.dataset(split_of(task, "train")))
+
+
+def _fitting(spec: ModelSpec, task: Task, batch: Batch) -> Batch:
+    """Return the batch. Raises InterpError if its rows are longer than a model of the spec takes."""
+    limit, length = spec.max_length, batch.tokens.shape[1]
+    if limit is not None and (length > limit or (length < limit and any(x.mixing == "linear" for x in spec.layers))):
+        raise InterpError(f"the inputs of task {task.name} have {length} tokens; max_length is {limit}")
+    return batch
+
+
+def check_lengths(spec: ModelSpec, task: Task) -> None:
+    """Raise InterpError, before training, if the task's inputs do not fit the spec's max_length."""
+    if spec.max_length is not None:
+        _fitting(spec, task, validation_set(task))
 
 
 def split_of(task: Task, name: str) -> str:
@@ -24,7 +42,8 @@ def split_of(task: Task, name: str) -> str:
 def fresh_epoch(spec: ModelSpec, task: Task, seed: int, epoch: int) -> Batch:
     """Draw new examples for one epoch of one model."""
     n = spec.training.samples_per_epoch or 0
-    return task.sample(n, split_of(task, "train"), seed=derived_seed(spec.id, seed, "data", epoch) % 2**31)
+    drawn = task.sample(n, split_of(task, "train"), seed=derived_seed(spec.id, seed, "data", epoch) % 2**31)
+    return _fitting(spec, task, drawn)
 
 
 def epoch_order(spec: ModelSpec, n: int, seed: int, epoch: int) -> Int[Tensor, "n"]:

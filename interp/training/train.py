@@ -29,6 +29,7 @@ from interp.models.spec import Construction, Layer, ModelSpec, Training
 from interp.support.files import no_empty_folder
 from interp.tasks import Task, make_task
 from interp.tasks.registry import load_plug_ins
+from interp.training.data import check_lengths
 from interp.training.engines import reference as reference
 from interp.training.engines import vmap as vmap
 from interp.training.engines.engine import ENGINES as ENGINES
@@ -189,6 +190,7 @@ def train_parameters(
         raise InterpError(f"the spec's task is {spec.task!r}, not {task.ref!r}")
     if problems := model_problems(spec, task):
         raise SpecError(problems)
+    check_lengths(spec, task)
     seeds, kept = _check_integers("seeds", seeds), _check_integers("snapshots", snapshots)
     if late := [epoch for epoch in kept if epoch > spec.training.epochs]:
         raise InterpError(f"snapshot at epoch {late[0]}: the recipe has {spec.training.epochs} epochs")

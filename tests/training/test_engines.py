@@ -196,11 +196,16 @@ def test_seeds_of_different_purposes_differ() -> None:
         ({"seeds": [-1]}, "must be integers from 0"),
         ({"snapshots": [9]}, "snapshot at epoch 9: the recipe has 4 epochs"),
         ({"engine": "warp"}, "unknown engine 'warp'"),
+        ({"spec": small_spec(positions="learned", max_length=5)}, "count01-small have 2[0-9] tokens; max_length is 5$"),
+        (
+            {"spec": small_spec(task="parity", readout_at="last")},
+            r'parity has no fixed data set: train it with data="fresh", samples_per_epoch=...$',
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: dict, sentence: str) -> None:
     with pytest.raises(InterpError, match=sentence):
-        train(small_spec(), **{"seeds": [0], **arguments})
+        train(**{"spec": small_spec(), "seeds": [0], **arguments})
 
 
 def test_engines_are_chosen_by_what_the_spec_allows() -> None:
