@@ -123,6 +123,7 @@ def as_batch(subject: Subject, given: Inputs, labeled: bool = True) -> Batch:
         raise InterpError(f"task {task.name} has no padding token, so all inputs of one call must have one length")
     tokens = torch.tensor([row + [task.pad_id or 0] * (longest - len(row)) for row in rows])
     check_tokens(task, tokens)
+    task.check_input(tokens)
     if labeled or task.labels_tokens:
         return task.batch(tokens)
     return Batch(tokens, lengths, torch.full(tokens.shape, -1))

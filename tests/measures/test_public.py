@@ -133,6 +133,13 @@ def test_short_rows_are_filled_with_the_padding_token() -> None:
     assert (rows.tokens.tolist(), rows.lengths.tolist()) == ([[1, 2, 0], [2, 2, 1]], [2, 3])
 
 
+@pytest.mark.parametrize("given", ["0 1", ["0", "1"], torch.tensor([[0, 1]])], ids=["text", "tokens", "ids"])
+def test_given_inputs_pass_the_check_of_the_task(given: object) -> None:
+    for look in (interp.accuracy, interp.attention_patterns):
+        with pytest.raises(InterpError, match=r"row 0 begins with token 0, not with \[BOS\]"):
+            look(interp.build("histogram/bos-all-counts"), inputs=given)
+
+
 def test_singular_values_of_named_matrices() -> None:
     model = interp.load("histogram/dot")
     for name, matrix in (("W1", model.unembed.W_in), ("embedding", model.embed.W_E)):
