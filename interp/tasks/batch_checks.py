@@ -69,6 +69,10 @@ def checked_batch(kind: type, label: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+LABELS = "torch.long, or of torch.bool if answers(...) gives that"
+"""What labels are, for messages."""
+
+
 def batch_problems(task: Any, batch: Any, what: str) -> Iterator[str]:
     """Yield the problems of the shapes, dtypes and tokens of a batch. what: the call that returned it."""
     if not isinstance(batch, Batch):
@@ -87,7 +91,7 @@ def batch_problems(task: Any, batch: Any, what: str) -> Iterator[str]:
     if labels.dtype not in (torch.long, torch.bool) or tuple(labels.shape) != expected:
         yield (
             f"{what} has labels of {_kind(labels)}; answers are read at {task.readout!r}, so they must be {expected} "
-            "of torch.long or torch.bool"
+            f"of {LABELS}"
         )
     if n and not 0 <= int(tokens.min()) <= int(tokens.max()) < task.d_vocab:
         yield f"{what} has token ids outside 0 to {task.d_vocab - 1}"
@@ -147,7 +151,10 @@ def answer_problems(task: Any, batch: Batch, unread: bool = False) -> Iterator[s
         indices = classes.gather(1, places)[:, 0]
     answers = task.answers(indices, batch.tokens)
     if answers.shape != labels.shape or answers.dtype != labels.dtype:
-        yield f"answers(...) gives {_kind(answers)}, and labels are {_kind(labels)}; both must be in the same units"
+        yield (
+            f"answers(...) gives {_kind(answers)}, and labels are {_kind(labels)}; both must be in the same units, "
+            f"labels of {LABELS}"
+        )
         return
     if task.readout == "all":
         answers, labels = answers[read], labels[read]

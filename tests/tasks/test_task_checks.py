@@ -1,5 +1,6 @@
 """What a task may state wrongly, one sentence each; text of tokens of several digits; tasks from outside."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from interp.measures.accuracy import accuracy
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
-from interp.tasks.batch_checks import check_padding, check_tokens
+from interp.tasks.batch_checks import LABELS, check_padding, check_tokens
 from interp.tasks.task_checks import check_made, check_task
 
 
@@ -85,14 +86,18 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"answer_words": ("no", "no")}, "answer_words has 'no' twice"),
     ({"answer_words": ("one",)}, "answer_words has 1 words for 2 answers"),
     ({"sample": lambda self, n, split="test", seed=0: torch.zeros(n, 3)}, "gives a Tensor; it must be an interp.Batch"),
-    ({"sample": _short}, "labels of shape .3,. and torch.int32; answers are read at 'last', so they must be .3,. "),
+    (
+        {"sample": _short},
+        "labels of shape .3,. and torch.int32; answers are read at 'last', so they must be .3,. "
+        f"of {re.escape(LABELS)}$",
+    ),
     (
         {"classes": lambda self, batch: batch.labels},
         r"classes\(batch\) gives shape \(3,\) and torch.int64; it must be \(3, 3\)",
     ),
     ({"classes": lambda self, batch: batch.tokens + 5}, "classes.batch. runs from 5 to 6, outside 0 to 1"),
     ({"classes": lambda self, batch: torch.full_like(batch.tokens, -100)}, "IGNORED everywhere"),
-    ({"answers": lambda self, classes, tokens: classes == 1}, "both must be in the same units"),
+    ({"answers": lambda self, classes, tokens: classes == 1}, f"in the same units, labels of {re.escape(LABELS)}$"),
     ({"answers": lambda self, classes, tokens: 1 - classes}, "where the label is"),
     ({"sample": lambda self, n, split="test", seed=0: undefined}, "define it above the class"),
     ({"readout": "first"}, r"read at 'first', which is position 0 of row 0, where classes\(batch\) is IGNORED"),
@@ -207,7 +212,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "labels by position": (
         lists(labels=lambda y: y[:, None].expand(-1, 4).clone()),
         r"inputs\(4096\) has labels of shape \(8, 4\) and torch.int64; answers are read at 'last', so they must be "
-        r"\(8,\) of torch.long or torch.bool$",
+        rf"\(8,\) of {re.escape(LABELS)}$",
     ),
     "tokens outside": (lists(tokens=lambda t: t - 1), "has token ids outside 0 to 2"),
     "lengths of 0": (lists(lengths=lambda n: n * 0), "lengths from 0 to 0; .* 1 to 4"),
