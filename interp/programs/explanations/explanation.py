@@ -151,6 +151,8 @@ class Explanation:
     @property
     def _rule(self) -> Rule:
         if self.rule is None:
+            if self.level == "in part":
+                raise InterpError(f"{self.model} is explained in part, so it has no program; see .how and .parts")
             raise InterpError(f"no explanation was found for {self.model}: {self.reason}")
         return self.rule
 

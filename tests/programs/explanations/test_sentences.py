@@ -39,6 +39,15 @@ def test_parts_that_do_the_same_are_said_once() -> None:
     assert summary(FOUND).startswith("Explained in part. 3 of 4")
 
 
+@pytest.mark.parametrize(
+    ("level", "said"), [("in part", "a is explained in part, so it has no"), ("none", "no explanation was found for a")]
+)
+@pytest.mark.parametrize("name", ["source", "constants"])
+def test_without_a_program_the_level_is_said(name: str, level: Level, said: str) -> None:
+    with pytest.raises(InterpError, match=f"^{said}"):
+        getattr(replace(FOUND, level=level), name)
+
+
 def test_attention_that_goes_elsewhere_is_said() -> None:
     one, other = (replace(part, elsewhere=share) for part, share in zip(PARTS, (0.125, 0.03)))
     said = "Heads 0.0 and 0.1 attend to the first position and read the token (in the model, {} goes elsewhere)."
