@@ -46,14 +46,11 @@ def random_fields(draw: random.Random) -> dict[str, Any]:
                    "rotary_base": draw.choice((10000, 10000, 100, 37)),
                    "rotary_adjacent_pairs": draw.random() < 0.5}  # fmt: skip
     odd: dict[str, Callable[[], dict[str, Any]]] = {
-        "eps": lambda: {"eps": draw.choice((1e-3, 0.1, 1e-8))},
-        "scale": lambda: {"use_attn_scale": False},
+        "eps": lambda: {"eps": draw.choice((1e-3, 0.1, 1e-8))}, "scale": lambda: {"use_attn_scale": False},
         "other scale": lambda: {"attn_scale": draw.choice((1.0, 3.5))},
         "by layer": lambda: {"scale_attn_by_inverse_layer_idx": True},
-        "score cap": lambda: {"attn_scores_soft_cap": 1.0},
-        "output cap": lambda: {"output_logits_soft_cap": 1.0},
-        "clip": lambda: {"clip_qkv": 0.3},
-        "parallel": lambda: {"parallel_attn_mlp": True},
+        "score cap": lambda: {"attn_scores_soft_cap": 1.0}, "output cap": lambda: {"output_logits_soft_cap": 1.0},
+        "clip": lambda: {"clip_qkv": 0.3}, "parallel": lambda: {"parallel_attn_mlp": True},
         "groups": lambda: {"n_key_value_heads": draw.choice([n for n in (1, 2, 4) if n <= heads])},
         "query-key norm": lambda: {"use_qk_norm": True},
         "final RMS": lambda: {"final_rms": True},

@@ -514,13 +514,10 @@ def reported(name: str) -> dict[str, Any]:
     report = interp.analyze(shape.subject(name))
     seconds = time.perf_counter() - started
     return {
-        "shape": name,
-        "library": shape.library,
-        "deviation": f"{shape.deviation(name):.1e}",
+        "shape": name, "library": shape.library, "deviation": f"{shape.deviation(name):.1e}",
         "sections": sum(isinstance(item, Heading) for item in report.items),
-        "certificate": report.facts["certificate"],
-        "seconds": f"{seconds:.0f}",
-    }
+        "certificate": report.facts["certificate"], "seconds": f"{seconds:.0f}",
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -21,31 +21,19 @@ SPECS = {
         task=COUNT01, d_model=6, layers=(Layer(n_heads=3, d_head=2, scale=1.0, norm="pre", bias=Bias(o=True)),)
     ),
     "histogram raw": ModelSpec(
-        task=COUNT01,
-        d_model=4,
-        direction="bidirectional",
+        task=COUNT01, d_model=4, direction="bidirectional",
         layers=(Layer(d_head=4, normalizer="none", value_output="identity", scale="inv_sqrt_d_model"),),
-        readout="relu_mlp",
-        readout_width=5,
-        n_out=9,
+        readout="relu_mlp", readout_width=5, n_out=9,
     ),
     "histogram linear": ModelSpec(
-        task=COUNT01,
-        d_model=4,
-        direction="bidirectional",
+        task=COUNT01, d_model=4, direction="bidirectional",
         layers=(Layer(n_heads=2, d_head=4, mixing="linear", value_output="identity"),),
-        max_length=LENGTH,
-        readout="relu_mlp",
-        readout_width=5,
+        max_length=LENGTH, readout="relu_mlp", readout_width=5,
     ),
     "language": ModelSpec(
-        task=COUNT01,
-        d_model=6,
-        direction="bidirectional",
+        task=COUNT01, d_model=6, direction="bidirectional",
         layers=(Layer(n_heads=2, d_head=3, mlp=MLP(d_mlp=5), norm="post", bias=ALL, log_length="current"),) * 2,
-        positions="sinusoidal",
-        readout="scalar",
-        decision="sigmoid",
+        positions="sinusoidal", readout="scalar", decision="sigmoid",
     ),
     "memorization": ModelSpec(
         task=COUNT01,
@@ -80,9 +68,7 @@ SPECS = {
         task=COUNT01,
         d_model=6,
         layers=(Layer(n_heads=2, d_head=3, norm="pre", bias=ALL, mlp=MLP(d_mlp=7)),) * 2,
-        positions="learned",
-        max_length=LENGTH + 1,
-        final_norm="layer_norm",
+        positions="learned", max_length=LENGTH + 1, final_norm="layer_norm",
     ),
     "small decoder": ModelSpec(  # what people train today: RMS norms, rotary, grouped, gated, tied
         task=COUNT01,
@@ -108,9 +94,7 @@ SPECS = {
         positions="rotary", positions_enter="attention", rotary_dim=4, rotary_pairs="adjacent",
     ),
     "encoder of now": ModelSpec(
-        task=COUNT01,
-        d_model=6,
-        direction="bidirectional",
+        task=COUNT01, d_model=6, direction="bidirectional",
         layers=(
             Layer(
                 n_heads=4, d_head=3, norm="post", norm_kind="rms", key_value_heads=1, bias=ALL,
@@ -123,9 +107,7 @@ SPECS = {
         task=COUNT01,
         d_model=6,
         layers=(Layer(n_heads=4, d_head=3, norm="pre", mlp=MLP(d_mlp=3, activation="silu")),) * 2,
-        positions="alibi",
-        positions_enter="attention",
-        final_norm="layer_norm",
+        positions="alibi", positions_enter="attention", final_norm="layer_norm",
     ),
     "one RMS norm": ModelSpec(  # one layer without positions whose counts would decide, were parts only plain
         task=COUNT01,

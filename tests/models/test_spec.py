@@ -23,18 +23,12 @@ COUNT01 = ModelSpec(
     origin=Training(init_std=0.02, learning_rate=2e-4, schedule="cosine"),
 )
 HISTOGRAM = ModelSpec(
-    task=TaskRef(name="histogram", parameters=(("T", 32), ("L", 10))),
-    d_model=8,
-    direction="bidirectional",
+    task=TaskRef(name="histogram", parameters=(("T", 32), ("L", 10))), d_model=8, direction="bidirectional",
     layers=(Layer(d_head=8, mixing="linear", normalizer="none", value_output="identity"),),
-    max_length=10,
-    readout="relu_mlp",
-    readout_width=16,
-)
+    max_length=10, readout="relu_mlp", readout_width=16,
+)  # fmt: skip
 LANGUAGE = ModelSpec(
-    task=TaskRef(name="first"),
-    d_model=16,
-    direction="bidirectional",
+    task=TaskRef(name="first"), d_model=16, direction="bidirectional",
     layers=(Layer(n_heads=2, d_head=8, mlp=MLP(d_mlp=64), norm="post", log_length="current"),) * 2,
     positions="sinusoidal", readout="scalar", readout_at="[CLS]", decision="sigmoid", dtype="float64",
 )  # fmt: skip
@@ -54,12 +48,10 @@ FAMILIES = {"count01": COUNT01, "histogram": HISTOGRAM, "language": LANGUAGE, "m
     ("family", "pinned"),
     [
         # Shipped ids must never move: not by a new field, not by a changed default.
-        ("count01", "count01-d32-h16-4ab466eb8b"),
-        ("histogram", "histogram-d8-h1-6368579e9c"),
-        ("language", "first-d16-h2-a0cffaaf82"),
-        ("memorization", "bigram-d4-h5-1ad8c48e3d"),
+        ("count01", "count01-d32-h16-4ab466eb8b"), ("histogram", "histogram-d8-h1-6368579e9c"),
+        ("language", "first-d16-h2-a0cffaaf82"), ("memorization", "bigram-d4-h5-1ad8c48e3d"),
     ],
-)
+)  # fmt: skip
 def test_ids_are_pinned(family: str, pinned: str) -> None:
     assert FAMILIES[family].id == pinned
 
@@ -85,10 +77,8 @@ def test_what_is_written_out_but_default_moves_no_id() -> None:
 
 def test_each_field_moves_the_id() -> None:
     other = [
-        COUNT01.replace(task=TaskRef(name="count01", data_seed=1)),
-        COUNT01.replace(d_model=33),
-        COUNT01.replace(direction="bidirectional"),
-        COUNT01.replace(embedding="frozen"),
+        COUNT01.replace(task=TaskRef(name="count01", data_seed=1)), COUNT01.replace(d_model=33),
+        COUNT01.replace(direction="bidirectional"), COUNT01.replace(embedding="frozen"),
         COUNT01.replace(layers=COUNT01.layers * 2),
         COUNT01.replace(layers=(COUNT01.layers[0].model_copy(update={"norm_eps": 1e-6}),)),
         COUNT01.replace(readout_at="all"), COUNT01.replace(readout_bias=False), COUNT01.replace(n_out=9),
@@ -139,9 +129,7 @@ parameters = st.dictionaries(st.text("abcXYZ_", min_size=1, max_size=4), scalars
 )
 sizes = st.integers(1, 9)
 layers = table(
-    n_heads=sizes,
-    d_head=sizes,
-    mixing=st.sampled_from(["dot", "linear"]),
+    n_heads=sizes, d_head=sizes, mixing=st.sampled_from(["dot", "linear"]),
     normalizer=st.sampled_from(["softmax", "none"]),
     scale=st.floats(1e-6, 1e6) | st.sampled_from(["inv_sqrt_d_head", "inv_sqrt_d_model"]),
     log_length=sizes | st.sampled_from(["none", "current"]),
@@ -265,10 +253,8 @@ def layer(**changes: Any) -> tuple[Layer, ...]:
             ["queries"],
         ),
         ({"layers": layer(normalizer="none", log_length=12)}, ["log_length"]),
-        ({"layers": layer(log_length="current")}, ["causal"]),
-        ({"positions": "fraction"}, ["causal"]),
-        ({"max_length": 4}, ["max_length"]),
-        ({"positions": "learned"}, ["max_length"]),
+        ({"layers": layer(log_length="current")}, ["causal"]), ({"positions": "fraction"}, ["causal"]),
+        ({"max_length": 4}, ["max_length"]), ({"positions": "learned"}, ["max_length"]),
         ({"positions_enter": "attention"}, ["positions_enter"]),
         ({"positions": "rotary"}, ["set positions_enter = 'attention'"]),
         ({**ROTARY, "rotary_dim": 3}, ["rotary_dim = 3 must be even and at most d_head = 4"]),
@@ -297,7 +283,7 @@ def layer(**changes: Any) -> tuple[Layer, ...]:
         ({"origin": Training(samples_per_epoch=5)}, ["samples_per_epoch"]),
         ({"max_length": 4, "tolerance": 0.5, "layers": layer(query_key="full")}, ["d_head", "max_length", "tolerance"]),
     ],
-)
+)  # fmt: skip
 def test_problems_are_complete(changes: dict[str, Any], words: list[str]) -> None:
     spec = COUNT01.replace(**changes)
     found = spec.problems()

@@ -19,23 +19,17 @@ def make_frames(seed: int = 0) -> dict[str, pd.DataFrame]:
     frames = {
         "groups": pd.DataFrame(
             {
-                "heads": groups,
-                "size": [len(group) for group in groups],
-                "s_acc": s_acc,
-                "l_acc": random.uniform(0.45, 0.8, len(groups)),
-                "roc_auc": np.clip(np.array(s_acc) + 0.01, 0, 1),
+                "heads": groups, "size": [len(group) for group in groups], "s_acc": s_acc,
+                "l_acc": random.uniform(0.45, 0.8, len(groups)), "roc_auc": np.clip(np.array(s_acc) + 0.01, 0, 1),
             }
         ),
         "heads": pd.DataFrame(
             {
-                "head": list(HEADS),
-                "s_acc": skill,
-                "w01": w01,
-                "w02": w02,
+                "head": list(HEADS), "s_acc": skill, "w01": w01, "w02": w02,
                 "category": np.where(good, "successful", np.where(skill > 0.8, "mixed", "failed")),
             }
         ),
-    }
+    }  # fmt: skip
     points, values, separators = [], [], {}
     for head in HEADS:
         corners = random.normal(0, 1, (3, 2))
@@ -88,15 +82,13 @@ def make_frames(seed: int = 0) -> dict[str, pd.DataFrame]:
     frames["history"] = pd.DataFrame(
         [
             {
-                "seed": seed,
-                "epoch": epoch,
-                "loss": np.exp(-epoch / (10 + 4 * seed)) + 0.002,
+                "seed": seed, "epoch": epoch, "loss": np.exp(-epoch / (10 + 4 * seed)) + 0.002,
                 "accuracy": 1 - 0.5 * np.exp(-epoch / 15),
             }
             for seed in range(4)
             for epoch in range(100)
         ]
-    )
+    )  # fmt: skip
     tokens = ["[BOS]", "0", "1", "2", "=", "4", "5", "[EOS]"]
     frames["qk"] = pd.DataFrame(
         [{"head": h, "query": q, "key": k, "value": random.normal(0, 2)} for h in HEADS for q in tokens for k in tokens]

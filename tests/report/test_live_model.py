@@ -161,9 +161,7 @@ MODERN = Layer(
 )  # fmt: skip
 SPECS = {
     "sinusoids, gelu, pre-norm, final norm": {
-        "positions": "sinusoidal",
-        "layers": (GELU, GELU),
-        "final_norm": "layer_norm",
+        "positions": "sinusoidal", "layers": (GELU, GELU), "final_norm": "layer_norm",
     },
     "post-norm, log-length": {
         "layers": (GELU.model_copy(update={"norm": "post", "log_length": "current"}),) * 2,
@@ -249,13 +247,11 @@ def test_somebody_elses_model_with_its_own_ids(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"positional_embedding_type": "shortformer"}, "shortformer"),
-        ({"act_fn": "solu_ln"}, "solu_ln"),
-        ({"final_rms": True}, "final_rms"),
-        ({"use_attention_sinks": True}, "use_attention_sinks"),
+        ({"positional_embedding_type": "shortformer"}, "shortformer"), ({"act_fn": "solu_ln"}, "solu_ln"),
+        ({"final_rms": True}, "final_rms"), ({"use_attention_sinks": True}, "use_attention_sinks"),
         ({"n_ctx": 40_000}, "1.9 MB"),
     ],
-)
+)  # fmt: skip
 def test_what_the_page_cannot_run_is_refused_with_the_reason(changes: dict[str, Any], reason: str) -> None:
     if "n_ctx" in changes:
         changes = {"n_ctx": 450, "d_model": 512, "d_head": 64, "n_heads": 8, "d_mlp": 1024}

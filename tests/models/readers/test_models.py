@@ -46,9 +46,7 @@ FOLDERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", GROUPED | {"head_dim": 8}),
     "gpt_neox, parallel": ("GPTNeoXConfig", "GPTNeoXForCausalLM", WIDE | {"hidden_size": 32}),
     "gpt_neox, in sequence": (
-        "GPTNeoXConfig",
-        "GPTNeoXForCausalLM",
-        WIDE | {"use_parallel_residual": False, "rotary_pct": 1.0},
+        "GPTNeoXConfig", "GPTNeoXForCausalLM", WIDE | {"use_parallel_residual": False, "rotary_pct": 1.0},
     ),
 }  # fmt: skip
 
@@ -123,13 +121,10 @@ def test_pytorch_model_bin_is_read(tmp_path: Path) -> None:
 
 REFUSED = {
     "scale_attn_by_inverse_layer_idx": (True, "is not supported"),
-    "n_head": (3, "3 heads do not divide a width of 16"),
-    "n_embd": (-1, "must be a positive integer"),
-    "n_layer": (3, "lacks the tensor transformer.h.2.ln_1.weight"),
-    "vocab_size": (8, "has shape"),
-    "activation_function": ("mish", "unknown activation"),
-    "model_type": ("t5", "no reader knows"),
-}
+    "n_head": (3, "3 heads do not divide a width of 16"), "n_embd": (-1, "must be a positive integer"),
+    "n_layer": (3, "lacks the tensor transformer.h.2.ln_1.weight"), "vocab_size": (8, "has shape"),
+    "activation_function": ("mish", "unknown activation"), "model_type": ("t5", "no reader knows"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("field", REFUSED)

@@ -90,10 +90,8 @@ BAD = {
     "axis d_model = 3 must be a list of values": {"axes": {"d_model": 3}},
     "axis d = .* must be a list of values": {"axes": {"d": {"fields": [], "values": [1]}}},
     "axis seed: the table of runs has a column of that name": {"axes": {"seed": [1]}},
-    "unknown field 'axis'; .*did you mean 'axes'": {"axis": {}},
-    "axes = 3 must be a table": {"axes": 3},
-    "base is missing": {"base": None},
-    "no such file: nowhere.toml": {"base": "nowhere.toml"},
+    "unknown field 'axis'; .*did you mean 'axes'": {"axis": {}}, "axes = 3 must be a table": {"axes": 3},
+    "base is missing": {"base": None}, "no such file: nowhere.toml": {"base": "nowhere.toml"},
     "cell d_modl=1 and 1 more: unknown field 'd_modl'": {"axes": {"d_modl": [1, 2]}},
     r"axis x: layers.1.d_head: layers has the indices 0 to 0": {
         "axes": {"x": {"fields": ["layers.1.d_head"], "values": [1]}}
