@@ -422,50 +422,30 @@ def plain_shape(task: Callable[[], Task], reader: str, sizes: dict[str, Any], lo
 
 GATED = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16}
 SHAPES: dict[str, Shape] = {
-    "gpt2": transformers_shape(
-        "GPT2Config", "GPT2LMHeadModel", Brackets, "Hugging Face GPT-2", 1500,
-        {"tokens": {"[BOS]": 3, "(": 0, ")": 1}, "outputs": {"(": 0, ")": 1, "end": 4}},
-        n_layer=1, n_embd=16, n_head=2, vocab_size=5, n_positions=12,
-    ),
-    "llama": transformers_shape(
-        "LlamaConfig", "LlamaForCausalLM", Sorting, "Hugging Face Llama", 1500,
-        {"tokens": {"a": 1, "b": 2, "c": 3, "=": 4, ".": 5, "_": 0}},
-        num_hidden_layers=2, intermediate_size=24, vocab_size=6, **GATED,
-    ),
-    "qwen3": transformers_shape(
-        "Qwen3Config", "Qwen3ForCausalLM", FewB, "Hugging Face Qwen 3", 1000,
-        {"tokens": {"[BOS]": 4, "a": 1, "b": 2}, "outputs": {"a": 1, "b": 2, "end": 3}},
-        num_hidden_layers=1, intermediate_size=16, vocab_size=5, head_dim=4, **GATED,
-    ),
-    "gpt_neox": transformers_shape(
-        "GPTNeoXConfig", "GPTNeoXForCausalLM", MostlyOnes, "Hugging Face GPT-NeoX", 1500,
-        {"tokens": {"0": 1, "1": 2}, "outputs": {"no": 0, "yes": 3}},
-        num_hidden_layers=2, intermediate_size=32, vocab_size=4, hidden_size=16, num_attention_heads=2,
-        max_position_embeddings=16, rotary_pct=0.5,
-    ),
-    "nanogpt": Shape(
-        "nanoGPT", Sums, lambda: Nano(**NANO), save_nano, nano,
-        {"tokens": {c: i for i, c in enumerate("$+0123456789=")}}, "ckpt.pt", 2500, "nanoGPT checkpoint",
-    ),
-    "encoder": Shape(
-        "torch.nn", MostFrequent, lambda: Encoder(False, "relu", False, 3, 1, 6),
-        lambda made, path: torch.save(made.state_dict(), path / "encoder.pt"),
-        lambda path: saved(lambda: Encoder(False, "relu", False, 3, 1, 6), path),
-        {"config": {"n_heads": 2, "causal": False}}, "encoder.pt", 1500, "torch.nn.TransformerEncoder",
-    ),
-    "modular": plain_shape(
-        ModularSum, "plain tensors, multiplied from the left",
-        {"easy": False, "d": 16, "heads": 2, "head": 4, "mlp": 32, "layers": 1, "length": 3, "vocab": 8, "out": 7},
-        {"config": {"act_fn": "relu"}},
-    ),
-    "induction": plain_shape(
-        Repeats, "EasyTransformer state dict",
-        {"easy": True, "d": 12, "heads": 2, "head": 6, "mlp": 0, "layers": 2, "length": 5, "vocab": 5, "out": 5}, {},
-    ),
-    "adder": Shape(
-        "its own module", Bits, Adder, lambda made, path: torch.save(made.state_dict(), path / "adder.pt"),
-        lambda path: saved(Adder, path), {"tokens": {"0": 0, "1": 1, "+": 2, "=": 3}}, "adder.pt", 2000,
-    ),
+    "gpt2": transformers_shape("GPT2Config", "GPT2LMHeadModel", Brackets, "Hugging Face GPT-2", 1500, {"tokens":
+        {"[BOS]": 3, "(": 0, ")": 1}, "outputs": {"(": 0, ")": 1, "end": 4}}, n_layer=1, n_embd=16, n_head=2,
+        vocab_size=5, n_positions=12),
+    "llama": transformers_shape("LlamaConfig", "LlamaForCausalLM", Sorting, "Hugging Face Llama", 1500, {"tokens":
+        {"a": 1, "b": 2, "c": 3, "=": 4, ".": 5, "_": 0}}, num_hidden_layers=2, intermediate_size=24, vocab_size=6,
+        **GATED),
+    "qwen3": transformers_shape("Qwen3Config", "Qwen3ForCausalLM", FewB, "Hugging Face Qwen 3", 1000, {"tokens":
+        {"[BOS]": 4, "a": 1, "b": 2}, "outputs": {"a": 1, "b": 2, "end": 3}}, num_hidden_layers=1,
+        intermediate_size=16, vocab_size=5, head_dim=4, **GATED),
+    "gpt_neox": transformers_shape("GPTNeoXConfig", "GPTNeoXForCausalLM", MostlyOnes, "Hugging Face GPT-NeoX", 1500,
+        {"tokens": {"0": 1, "1": 2}, "outputs": {"no": 0, "yes": 3}}, num_hidden_layers=2, intermediate_size=32,
+        vocab_size=4, hidden_size=16, num_attention_heads=2, max_position_embeddings=16, rotary_pct=0.5),
+    "nanogpt": Shape("nanoGPT", Sums, lambda: Nano(**NANO), save_nano, nano, {"tokens": {c: i for i, c in
+        enumerate("$+0123456789=")}}, "ckpt.pt", 2500, "nanoGPT checkpoint"),
+    "encoder": Shape("torch.nn", MostFrequent, lambda: Encoder(False, "relu", False, 3, 1, 6), lambda made, path:
+        torch.save(made.state_dict(), path / "encoder.pt"), lambda path: saved(lambda: Encoder(False, "relu", False,
+        3, 1, 6), path), {"config": {"n_heads": 2, "causal": False}}, "encoder.pt", 1500,
+        "torch.nn.TransformerEncoder"),
+    "modular": plain_shape(ModularSum, "plain tensors, multiplied from the left", {"easy": False, "d": 16, "heads": 2,
+        "head": 4, "mlp": 32, "layers": 1, "length": 3, "vocab": 8, "out": 7}, {"config": {"act_fn": "relu"}}),
+    "induction": plain_shape(Repeats, "EasyTransformer state dict", {"easy": True, "d": 12, "heads": 2, "head": 6,
+        "mlp": 0, "layers": 2, "length": 5, "vocab": 5, "out": 5}, {}),
+    "adder": Shape("its own module", Bits, Adder, lambda made, path: torch.save(made.state_dict(), path / "adder.pt"),
+        lambda path: saved(Adder, path), {"tokens": {"0": 0, "1": 1, "+": 2, "=": 3}}, "adder.pt", 2000),
 }  # fmt: skip
 
 

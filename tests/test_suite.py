@@ -101,40 +101,32 @@ COVERED = {
     "tests/models/test_lens.py": "models/lens/common models/lens/v4/parts",
     "tests/test_trips.py": "support/views",
     "tests/families/languages/constructions/test_lengths.py": "models/architecture/limits",
-    "tests/certificates/test_check.py": (
-        "certificates/check/__main__ certificates/check/counts "
+    "tests/certificates/test_check.py": "certificates/check/__main__ certificates/check/counts "
         "certificates/check/decoder certificates/check/inputs "
-        "certificates/check/model certificates/check/sequences"
-    ),
+        "certificates/check/model certificates/check/sequences",
     "tests/certificates/test_check_places.py": "certificates/check/places",
-    "tests/certificates/test_forged.py": (
-        "certificates/check/reading certificates/check/tasks certificates/check/weights"
-    ),
+    "tests/certificates/test_forged.py":
+        "certificates/check/reading certificates/check/tasks certificates/check/weights",
     "tests/certificates/test_evidence.py": "families/algorithmic/certificates",
     "tests/families/histogram/certificates/test_walk.py": "families/histogram/compiled/multisets",
-    "tests/families/algorithmic/test_constructions.py": (
-        "families/algorithmic/constructions/addition "
-        "families/algorithmic/constructions/max_of_k families/algorithmic/constructions/modular_addition"
-    ),
+    "tests/families/algorithmic/test_constructions.py": "families/algorithmic/constructions/addition "
+        "families/algorithmic/constructions/max_of_k families/algorithmic/constructions/modular_addition",
     "tests/families/histogram/constructions/test_models.py": "families/histogram/constructions/relation "
-    "families/histogram/constructions/inventory",
-    "tests/families/languages/constructions/test_values.py": (
+        "families/histogram/constructions/inventory",
+    "tests/families/languages/constructions/test_values.py":
         "families/languages/constructions/first families/languages/constructions/one "
-        "families/languages/constructions/rules"
-    ),
+        "families/languages/constructions/rules",
     "tests/programs/explanations/test_quantities.py": "programs/explanations/kinds_in_order",
     "tests/models/readers/test_models.py": "models/readers/gpt2 models/readers/rotary models/readers/torch_encoder",
     "tests/models/readers/test_saved_models.py": "models/readers/plain_tensors models/readers/sources",
     "tests/report/sections/test_once.py": "families/histogram/sections/parts families/count01/sections/two_answers",
-    "tests/families/algorithmic/tasks/test_numbers.py": (
-        "families/languages/tasks/brackets families/algorithmic/tasks/induction"
-    ),
-    "tests/families/languages/tasks/test_language.py": (
-        "families/languages/tasks/palindrome families/languages/tasks/regular"
-    ),
+    "tests/families/algorithmic/tasks/test_numbers.py":
+        "families/languages/tasks/brackets families/algorithmic/tasks/induction",
+    "tests/families/languages/tasks/test_language.py":
+        "families/languages/tasks/palindrome families/languages/tasks/regular",
     "tests/families/histogram/compiled/test_kernel.py": "families/histogram/compiled/mixing",
     "tests/training/test_engines.py": "families/count01/training",
-}
+}  # fmt: skip
 """Test files, and the modules that they cover without importing them: parts of a module that they do import."""
 
 

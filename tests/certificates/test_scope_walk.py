@@ -28,50 +28,24 @@ def as_run_spec() -> ModelSpec:
 
 
 SPECS: dict[str, tuple[Callable[[], ModelSpec], dict[str, Any]]] = {
-    "count box": (
-        lambda: ModelSpec(
-            task=TaskRef(name="count01"), d_model=4, layers=(Layer(d_head=2),), readout_at="=", dtype="float64"
-        ),
-        {"box": CountBox((0, 3), (0, 3), (0, 2))},
-    ),
-    "occurrences of every token": (
-        lambda: histogram_spec("dot", Histogram(T=3, L=3), 3, 4, "float64"),
-        {"seconds": 1, "samples": 0},
-    ),
-    "strings by counts and seen positions": (
-        lambda: ModelSpec(**RECOGNIZER, layers=(Layer(d_head=2, mlp=MLP(d_mlp=3)),)),
-        {"longest": 5},
-    ),
-    "every context of the table": (
-        lambda: interp.load("memorization/lookup").spec.replace(dtype="float64"),
-        {"longest": 2},
-    ),
-    "every multiset": (
-        lambda: ModelSpec(
-            task=TaskRef(name="max-of-k", parameters=(("K", 3), ("v", 4))), d_model=4, layers=(Layer(d_head=2),),
-            readout_at="=", dtype="float64",
-        ),
-        {},
-    ),
-    "every product of token sets": (
-        lambda: ModelSpec(
-            task=TaskRef(name="max-of-k", parameters=(("K", 3), ("v", 4))), d_model=4, layers=(Layer(d_head=2),),
-            readout_at="=", dtype="float64",
-        ),
-        {},
-    ),
-    "every path of an automaton, by places and states": (
-        lambda: ModelSpec(
-            task=TaskRef(name="addition", parameters=(("digits", 5), ("base", 5), ("equals", "0"), ("plus", "0"))),
-            d_model=4, max_length=20, positions="learned", layers=(Layer(d_head=2, mlp=MLP(d_mlp=3)),),
-            readout_at="all", dtype="float64",
-        ),
-        {"seconds": 0},
-    ),
-    "every string, with a rounding bound": (
-        lambda: ModelSpec(**RECOGNIZER, layers=(Layer(d_head=2, bias=Bias(q=True), mlp=MLP(d_mlp=3)),)),
-        {"longest": 4},
-    ),
+    "count box": (lambda: ModelSpec(task=TaskRef(name="count01"), d_model=4, layers=(Layer(d_head=2),),
+        readout_at="=", dtype="float64"), {"box": CountBox((0, 3), (0, 3), (0, 2))}),
+    "occurrences of every token": (lambda: histogram_spec("dot", Histogram(T=3, L=3), 3, 4, "float64"), {"seconds": 1,
+        "samples": 0}),
+    "strings by counts and seen positions": (lambda: ModelSpec(**RECOGNIZER, layers=(Layer(d_head=2,
+        mlp=MLP(d_mlp=3)),)), {"longest": 5}),
+    "every context of the table": (lambda: interp.load("memorization/lookup").spec.replace(dtype="float64"),
+        {"longest": 2}),
+    "every multiset": (lambda: ModelSpec(task=TaskRef(name="max-of-k", parameters=(("K", 3), ("v", 4))), d_model=4,
+        layers=(Layer(d_head=2),), readout_at="=", dtype="float64"), {}),
+    "every product of token sets": (lambda: ModelSpec(task=TaskRef(name="max-of-k", parameters=(("K", 3), ("v", 4))),
+        d_model=4, layers=(Layer(d_head=2),), readout_at="=", dtype="float64"), {}),
+    "every path of an automaton, by places and states": (lambda: ModelSpec(task=TaskRef(name="addition",
+        parameters=(("digits", 5), ("base", 5), ("equals", "0"), ("plus", "0"))), d_model=4, max_length=20,
+        positions="learned", layers=(Layer(d_head=2, mlp=MLP(d_mlp=3)),), readout_at="all", dtype="float64"),
+        {"seconds": 0}),
+    "every string, with a rounding bound": (lambda: ModelSpec(**RECOGNIZER, layers=(Layer(d_head=2, bias=Bias(q=True),
+        mlp=MLP(d_mlp=3)),)), {"longest": 4}),
 }  # fmt: skip
 EXACT = ("proof of PALINDROME",)
 """Methods that take a construction's own weights, field by field, and nothing else."""

@@ -22,37 +22,21 @@ GATED = {"act_fn": "silu", "gated_mlp": True}
 LEARNED = {"positional_embedding_type": "standard", "use_qk_norm": False}
 ROTARY = {"positional_embedding_type": "rotary", "use_qk_norm": True, "rotary_base": 10.0}
 SHAPES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "split, tied, low rank, GELU": (
-        {"d_model": 5, "n_heads": 1, "d_head": 5, "d_mlp": 2, "act_fn": "gelu", "gated_mlp": False} | LEARNED,
-        ("split", "tied", "low rank"),
-    ),
-    "sinusoidal, GELU": (
-        {"d_model": 6, "n_heads": 1, "d_head": 4, "d_mlp": 4, "act_fn": "gelu", "gated_mlp": False} | LEARNED,
-        ("sinusoidal", "tied"),
-    ),
-    "learned, tanh GELU, shared keys and values": (
-        {"d_model": 7, "n_heads": 1, "d_head": 4, "d_mlp": 14, "act_fn": "gelu_new", "gated_mlp": False} | LEARNED,
-        ("one matrix for keys and values", "tied"),
-    ),
-    "learned, query-key norm, gated SiLU": (
-        {"d_model": 7, "n_heads": 2, "d_head": 4, "d_mlp": 6} | GATED | LEARNED | {"use_qk_norm": True},
-        ("low rank",),
-    ),
-    "rotary, query-key norm, gated SiLU, d 3": (
-        {"d_model": 3, "n_heads": 1, "d_head": 4, "d_mlp": 3} | GATED | ROTARY,
-        ("tied",),
-    ),
-    "rotary, query-key norm, gated SiLU, d 4": (
-        {"d_model": 4, "n_heads": 1, "d_head": 4, "d_mlp": 8} | GATED | ROTARY,
-        ("tied", "low rank"),
-    ),
-    "rotary, shared heads, GELU": (
-        {"d_model": 6, "n_heads": 4, "d_head": 2, "d_mlp": 4, "act_fn": "gelu", "gated_mlp": False}
-        | ROTARY
-        | {"use_qk_norm": False, "n_key_value_heads": 2},
-        ("tied",),
-    ),
-}
+    "split, tied, low rank, GELU": ({"d_model": 5, "n_heads": 1, "d_head": 5, "d_mlp": 2, "act_fn": "gelu",
+        "gated_mlp": False} | LEARNED, ("split", "tied", "low rank")),
+    "sinusoidal, GELU": ({"d_model": 6, "n_heads": 1, "d_head": 4, "d_mlp": 4, "act_fn": "gelu", "gated_mlp": False} |
+        LEARNED, ("sinusoidal", "tied")),
+    "learned, tanh GELU, shared keys and values": ({"d_model": 7, "n_heads": 1, "d_head": 4, "d_mlp": 14, "act_fn":
+        "gelu_new", "gated_mlp": False} | LEARNED, ("one matrix for keys and values", "tied")),
+    "learned, query-key norm, gated SiLU": ({"d_model": 7, "n_heads": 2, "d_head": 4, "d_mlp": 6} | GATED | LEARNED |
+        {"use_qk_norm": True}, ("low rank",)),
+    "rotary, query-key norm, gated SiLU, d 3": ({"d_model": 3, "n_heads": 1, "d_head": 4, "d_mlp": 3} | GATED |
+        ROTARY, ("tied",)),
+    "rotary, query-key norm, gated SiLU, d 4": ({"d_model": 4, "n_heads": 1, "d_head": 4, "d_mlp": 8} | GATED |
+        ROTARY, ("tied", "low rank")),
+    "rotary, shared heads, GELU": ({"d_model": 6, "n_heads": 4, "d_head": 2, "d_mlp": 4, "act_fn": "gelu",
+        "gated_mlp": False} | ROTARY | {"use_qk_norm": False, "n_key_value_heads": 2}, ("tied",)),
+}  # fmt: skip
 
 
 def stand_in(name: str, task: Addition, steps: int, seed: int = 0) -> HookedTransformer:

@@ -150,18 +150,16 @@ Z, Y, TEST_Z, TEST_Y = heads(6, n=30)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"groups": []}, "no groups of heads"),
-        ({"groups": [(0,), ()]}, "a group of heads is empty"),
+        ({"groups": []}, "no groups of heads"), ({"groups": [(0,), ()]}, "a group of heads is empty"),
         ({"groups": [(0, 1, 0)]}, "the group (0, 1, 0) repeats a head"),
-        ({"groups": [(0, 5)]}, "names head 5, but the heads are 0 to 4"),
-        ({"groups": [(-1,)]}, "names head -1"),
+        ({"groups": [(0, 5)]}, "names head 5, but the heads are 0 to 4"), ({"groups": [(-1,)]}, "names head -1"),
         ({"groups": [0, 1]}, "0 is not a group of heads"),
         ({"test_z": TEST_Z[:, :4]}, "(heads, d_head) = (4, 2), but train_z has (5, 2)"),
         ({"test_z": np.full_like(TEST_Z, np.nan)}, "test_z has 300 values that are NaN"),
         ({"y": TEST_Y + 1}, "but the separator was fitted on 5 and 6"),
         ({"y": TEST_Y[:-1]}, "one label per row"),
     ],
-)
+)  # fmt: skip
 def test_bad_requests(arguments: dict, sentence: str) -> None:
     path = SeparatorPath().fit(Z, Y)
     with pytest.raises(InterpError) as error:

@@ -62,14 +62,10 @@ def test_a_sentence_takes_the_place_of_such_a_figure():
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (1.0, "1"),
-        (0.99999, "0.99999"),
-        (1 + 1e-9, "1.000000001"),
-        (-0.5, "−0.5"),
-        (1e-70, "1e-70"),
+        (1.0, "1"), (0.99999, "0.99999"), (1 + 1e-9, "1.000000001"), (-0.5, "−0.5"), (1e-70, "1e-70"),
         (12345.6, "1.235e+04"),
     ],
-)
+)  # fmt: skip
 def test_numbers_are_1_only_if_they_are(value, says):
     assert number(value) == says
 

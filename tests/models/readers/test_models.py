@@ -32,22 +32,19 @@ WIDE = {
 GROUPED = WIDE | {"num_key_value_heads": 2}
 FOLDERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt2, tied": ("GPT2Config", "GPT2LMHeadModel", SMALL),
-    "gpt2, relu, wide, untied": (
-        "GPT2Config",
-        "GPT2LMHeadModel",
-        SMALL | {"activation_function": "relu", "n_inner": 24, "tie_word_embeddings": False},
-    ),
+    "gpt2, relu, wide, untied": ("GPT2Config", "GPT2LMHeadModel", SMALL | {"activation_function": "relu", "n_inner":
+        24, "tie_word_embeddings": False}),
     "gpt2 without score scaling": ("GPT2Config", "GPT2LMHeadModel", SMALL | {"scale_attn_weights": False}),
     "gpt2, one label per sequence": ("GPT2Config", "GPT2ForSequenceClassification", SMALL | {"num_labels": 3}),
     "gpt2, one label per token": ("GPT2Config", "GPT2ForTokenClassification", SMALL | {"num_labels": 3}),
     "llama": ("LlamaConfig", "LlamaForCausalLM", GROUPED),
-    "llama, tied": ("LlamaConfig", "LlamaForCausalLM", GROUPED | {"attention_bias": True, "tie_word_embeddings": True}),
+    "llama, tied": ("LlamaConfig", "LlamaForCausalLM", GROUPED | {"attention_bias": True, "tie_word_embeddings":
+        True}),
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", GROUPED),
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", GROUPED | {"head_dim": 8}),
     "gpt_neox, parallel": ("GPTNeoXConfig", "GPTNeoXForCausalLM", WIDE | {"hidden_size": 32}),
-    "gpt_neox, in sequence": (
-        "GPTNeoXConfig", "GPTNeoXForCausalLM", WIDE | {"use_parallel_residual": False, "rotary_pct": 1.0},
-    ),
+    "gpt_neox, in sequence": ("GPTNeoXConfig", "GPTNeoXForCausalLM", WIDE | {"use_parallel_residual": False,
+        "rotary_pct": 1.0}),
 }  # fmt: skip
 
 
@@ -271,13 +268,10 @@ WRAPPERS: dict[str, Callable[[dict[str, torch.Tensor]], dict[str, Any]]] = {
     "model.": lambda state: {f"model.{name}": t for name, t in state.items()},
     "net. in a DistributedDataParallel": lambda state: {f"module.net.{name}": t for name, t in state.items()},
     "gpt. in a compiled module": lambda state: {f"_orig_mod.gpt.{name}": t for name, t in state.items()},
-    "FSDP": lambda state: {
-        "_fsdp_wrapped_module." + name.replace(".attn.", "._fsdp_wrapped_module.attn."): t for name, t in state.items()
-    },
-    "Lightning": lambda state: {
-        "epoch": 3, "pytorch-lightning_version": "2.5", "state_dict": {f"model.{name}": t for name, t in state.items()},
-        "hyper_parameters": {"n_head": 2, "act_fn": "gelu"}, "callbacks": {},
-    },
+    "FSDP": lambda state: {"_fsdp_wrapped_module." + name.replace(".attn.", "._fsdp_wrapped_module.attn."): t for
+        name, t in state.items()},
+    "Lightning": lambda state: {"epoch": 3, "pytorch-lightning_version": "2.5", "state_dict": {f"model.{name}": t for
+        name, t in state.items()}, "hyper_parameters": {"n_head": 2, "act_fn": "gelu"}, "callbacks": {}},
 }  # fmt: skip
 
 

@@ -16,18 +16,14 @@ def rows(*values: tuple[int, str, float]) -> pd.DataFrame:
 
 NAN = float("nan")
 CASES = {
-    "perfect": (
-        rows((0, "a", 1.0), (1, "a", 0.2)),
-        "Features that explain at least half of the variance of a head's output: a (1 of head 0.0).",
-    ),
-    "two": (
-        rows((0, "a", 0.999), (1, "b", 0.7)),
+    "perfect": (rows((0, "a", 1.0), (1, "a", 0.2)),
+        "Features that explain at least half of the variance of a head's output: a (1 of head 0.0)."),
+    "two": (rows((0, "a", 0.999), (1, "b", 0.7)),
         "Features that explain at least half of the variance of a head's output: a (0.999 of head 0.0); b (0.70 of "
-        "head 0.1).",
-    ),
+        "head 0.1)."),
     "random": (rows((0, "a", -0.01), (1, "a", 0.02)), ""),
     "broken": (rows((0, "a", NAN)), ""),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -35,67 +35,41 @@ def spec_of(task: TaskRef, layers: list[dict[str, Any]], **fields: Any) -> Model
 ENCODER = {"direction": "bidirectional", "readout": "scalar", "decision": "sigmoid", "readout_at": "[CLS]"}
 SPECS = {
     "one layer, no positions": spec_of(MAX, [{}], readout_at="="),
-    "two layers, pre-norm, learned positions, final norm": spec_of(
-        MAX, [{"norm": "pre", "bias": ALL}] * 2, positions="learned", max_length=4, readout_at="=",
-        final_norm="layer_norm",
-    ),
-    "MLP in one of two layers, read at the last": spec_of(
-        MAX, [{"mlp": MLP(d_mlp=7)}, {}], positions="learned", max_length=4, readout_at="last", readout_bias=False
-    ),
-    "encoder, post-norm, padding, learned positions": spec_of(
-        SHORT, [{"norm": "post", "mlp": MLP(d_mlp=4, activation="gelu"), "bias": ALL}] * 3, positions="learned",
-        max_length=7, **ENCODER,
-    ),
-    "encoder, formula, current length": spec_of(
-        SHORT, [{"norm": "post", "mlp": MLP(d_mlp=4), "log_length": "current"}] * 2, positions="fraction", **ENCODER
-    ),
-    "encoder, sinusoids, training length": spec_of(
-        SHORT, [{"log_length": 6, "scale": 0.3}] * 2, positions="sinusoidal", **ENCODER
-    ),
-    "RMS norms, rotary, grouped, gated, tied": spec_of(
-        TaskRef(name="modular-addition", parameters={"p": 5}),
-        [{"n_heads": 4, "d_head": 4, "norm": "pre", "norm_kind": "rms", "key_value_heads": 2,
-               "query_key_norm": True, "mlp": MLP(d_mlp=5, activation="silu", gated=True, bias=False)}] * 2,
-        positions="rotary", positions_enter="attention", final_norm="rms_norm", tied_embeddings=True, readout_at="=",
-        n_out=6, rotary_base=20.0,
-    ),
-    "adjacent pairs, gates with biases, all positions": spec_of(
-        TaskRef(name="induction", parameters={"v": 6, "length": 8, "shortest": 2, "longest": 5}),
-        [{"norm": "post", "norm_kind": "rms", "bias": ALL, "n_heads": 2, "key_value_heads": 1,
-          "mlp": MLP(d_mlp=5, activation="gelu_new", gated=True)}],
-        positions="rotary", positions_enter="attention", rotary_dim=2, rotary_pairs="adjacent",
-    ),
-    "ALiBi, read at the last": spec_of(
-        MAX, [{"norm": "pre", "mlp": MLP(d_mlp=3, activation="gelu_new")}, {"norm": "pre"}],
-        positions="alibi", positions_enter="attention", readout_at="last",
-    ),
-    "ALiBi, all positions": spec_of(
-        TaskRef(name="induction", parameters={"v": 6, "length": 8, "shortest": 2, "longest": 5}), [{}],
-        positions="alibi", positions_enter="attention",
-    ),
-    "encoder, rotary, padding": spec_of(
-        SHORT, [{"n_heads": 4, "d_head": 4, "key_value_heads": 2, "mlp": MLP(d_mlp=4, activation="silu")}] * 2,
-        positions="rotary", positions_enter="attention", **ENCODER,
-    ),
-    "induction, all positions": spec_of(
-        TaskRef(name="induction", parameters={"v": 6, "length": 8, "shortest": 2, "longest": 5}), [{}, {}],
-        positions="learned", max_length=9,
-    ),
-    "positions in attention alone": spec_of(
-        MAX, [{}, {"norm": "none"}], positions="learned", positions_enter="attention", max_length=4, readout_at="="
-    ),
-    "full and identity matrices, raw scores": spec_of(
-        HISTOGRAM, [{"d_head": 6, "query_key": "full", "value_output": "identity", "normalizer": "none"}],
-        direction="bidirectional", readout="relu_mlp", readout_width=4,
-    ),
-    "linear mixing, frozen embedding": spec_of(
-        HISTOGRAM, [{"mixing": "linear", "value_output": "full", "d_head": 6, "scale": "inv_sqrt_d_model"}],
-        direction="bidirectional", max_length=5, embedding="frozen",
-    ),
-    "two answers a row": spec_of(
-        TaskRef(name=Short.name), [{"norm": "pre"}], readout_at="=",
-        origin=RECIPE.model_copy(update={"samples_per_epoch": 3, "batch_size": 2, "epochs": 1}),
-    ),
+    "two layers, pre-norm, learned positions, final norm": spec_of(MAX, [{"norm": "pre", "bias": ALL}] * 2,
+        positions="learned", max_length=4, readout_at="=", final_norm="layer_norm"),
+    "MLP in one of two layers, read at the last": spec_of(MAX, [{"mlp": MLP(d_mlp=7)}, {}], positions="learned",
+        max_length=4, readout_at="last", readout_bias=False),
+    "encoder, post-norm, padding, learned positions": spec_of(SHORT, [{"norm": "post", "mlp": MLP(d_mlp=4,
+        activation="gelu"), "bias": ALL}] * 3, positions="learned", max_length=7, **ENCODER),
+    "encoder, formula, current length": spec_of(SHORT, [{"norm": "post", "mlp": MLP(d_mlp=4), "log_length":
+        "current"}] * 2, positions="fraction", **ENCODER),
+    "encoder, sinusoids, training length": spec_of(SHORT, [{"log_length": 6, "scale": 0.3}] * 2,
+        positions="sinusoidal", **ENCODER),
+    "RMS norms, rotary, grouped, gated, tied": spec_of(TaskRef(name="modular-addition", parameters={"p": 5}),
+        [{"n_heads": 4, "d_head": 4, "norm": "pre", "norm_kind": "rms", "key_value_heads": 2, "query_key_norm": True,
+        "mlp": MLP(d_mlp=5, activation="silu", gated=True, bias=False)}] * 2, positions="rotary",
+        positions_enter="attention", final_norm="rms_norm", tied_embeddings=True, readout_at="=", n_out=6,
+        rotary_base=20.0),
+    "adjacent pairs, gates with biases, all positions": spec_of(TaskRef(name="induction", parameters={"v": 6,
+        "length": 8, "shortest": 2, "longest": 5}), [{"norm": "post", "norm_kind": "rms", "bias": ALL, "n_heads": 2,
+        "key_value_heads": 1, "mlp": MLP(d_mlp=5, activation="gelu_new", gated=True)}], positions="rotary",
+        positions_enter="attention", rotary_dim=2, rotary_pairs="adjacent"),
+    "ALiBi, read at the last": spec_of(MAX, [{"norm": "pre", "mlp": MLP(d_mlp=3, activation="gelu_new")}, {"norm":
+        "pre"}], positions="alibi", positions_enter="attention", readout_at="last"),
+    "ALiBi, all positions": spec_of(TaskRef(name="induction", parameters={"v": 6, "length": 8, "shortest": 2,
+        "longest": 5}), [{}], positions="alibi", positions_enter="attention"),
+    "encoder, rotary, padding": spec_of(SHORT, [{"n_heads": 4, "d_head": 4, "key_value_heads": 2, "mlp": MLP(d_mlp=4,
+        activation="silu")}] * 2, positions="rotary", positions_enter="attention", **ENCODER),
+    "induction, all positions": spec_of(TaskRef(name="induction", parameters={"v": 6, "length": 8, "shortest": 2,
+        "longest": 5}), [{}, {}], positions="learned", max_length=9),
+    "positions in attention alone": spec_of(MAX, [{}, {"norm": "none"}], positions="learned",
+        positions_enter="attention", max_length=4, readout_at="="),
+    "full and identity matrices, raw scores": spec_of(HISTOGRAM, [{"d_head": 6, "query_key": "full", "value_output":
+        "identity", "normalizer": "none"}], direction="bidirectional", readout="relu_mlp", readout_width=4),
+    "linear mixing, frozen embedding": spec_of(HISTOGRAM, [{"mixing": "linear", "value_output": "full", "d_head": 6,
+        "scale": "inv_sqrt_d_model"}], direction="bidirectional", max_length=5, embedding="frozen"),
+    "two answers a row": spec_of(TaskRef(name=Short.name), [{"norm": "pre"}], readout_at="=",
+        origin=RECIPE.model_copy(update={"samples_per_epoch": 3, "batch_size": 2, "epochs": 1})),
 }  # fmt: skip
 
 
