@@ -1,4 +1,4 @@
-"""Circuit tests: ablate everything but a set of heads or edges, and measure the remaining accuracy and loss.
+"""Circuit tests: ablate all heads, parts or edges but those of a circuit, and measure the remaining accuracy and loss.
 
 After Wang et al. 2022, section 4: a circuit is *faithful* if it alone performs like the model; *complete* if ablating
 some of its parts hurts the circuit as much as the model; *minimal* if it needs every one of its parts. Conmy et al.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import pandas as pd
 import torch
@@ -45,12 +45,16 @@ ROUNDING = 1e-6
 """Changes of a loss, in nats, or relative to a larger loss, that rounding explains."""
 
 
+Over: TypeAlias = Literal["heads", "heads and MLPs", "edges"]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class CircuitTest(Result):
-    """Scores of a circuit alone, compared with the whole model and with everything ablated.
+    """Scores of a circuit alone, compared with the whole model and with the circuit ablated as well.
 
-    model, circuit, nothing: accuracy and loss of the whole model, with everything but the circuit ablated, and with the
-    circuit ablated as well. mode: of ablation. kept: names of the circuit's parts or edges.
+    model, circuit, nothing: accuracy and loss of the whole model, with all of `over` ablated but the circuit, and with
+    all of `over` ablated. mode: of ablation. kept: names of the circuit's parts or edges. over: what is ablated where
+    it is not in the circuit. untouched: MLPs that no run ablates: all of them, if over is "heads".
     minimality: part (or edge), accuracy_without, loss_without: scores of the circuit with that part ablated too.
     completeness: taken_out, accuracy_circuit, accuracy_model: accuracies of both with the same parts ablated.
     """
@@ -62,20 +66,22 @@ class CircuitTest(Result):
     kept: tuple[str, ...]
     minimality: pd.DataFrame
     completeness: pd.DataFrame
+    over: Over = "heads"
+    untouched: tuple[str, ...] = ()
 
     def plot(self) -> Figure:
         """Draw the accuracy of the model, of the circuit, of nothing, and of the circuit without each of its parts."""
         bars = [("whole model", self.model.accuracy), ("circuit", self.circuit.accuracy)]
-        bars += [("all ablated", self.nothing.accuracy)]
+        bars += [("all heads ablated" if self.over == "heads" else "all ablated", self.nothing.accuracy)]
         bars += [(f"circuit without {row.part}", row.accuracy_without) for row in self.minimality.itertuples()]
         table = pd.DataFrame(bars, columns=["what", "accuracy"])
         return draw.bars(table, "what", "accuracy", x_title="what is kept", y_title="accuracy")
 
     @property
     def faithfulness(self) -> float:
-        """Share of the loss recovered: 0 if no better than with everything ablated, 1 if as good as the whole model.
+        """Share of the loss recovered: 0 if no better than without the circuit, 1 if as good as the whole model.
 
-        NaN if ablating everything does not change the loss, up to rounding.
+        NaN if ablating all of `over` does not change the loss, up to rounding.
         """
         lost = self.nothing.loss - self.model.loss
         changed = abs(lost) > ROUNDING * max(1.0, abs(self.model.loss))
@@ -86,16 +92,15 @@ class CircuitTest(Result):
         return ScoreWithLoss.table({"model": self.model, "circuit": self.circuit, "nothing": self.nothing})
 
     def __str__(self) -> str:
-        recovered = self.faithfulness
+        recovered, kept = self.faithfulness, ", ".join((*self.kept, *self.untouched))
+        other = "everything else" if self.over == "heads and MLPs" else f"all other {self.over}"
+        rest = other if self.kept else f"all {self.over}"
         return (
-            f"With all but {', '.join(self.kept) or 'nothing'} {_PAST[self.mode]}, accuracy is "
-            f"{share(self.circuit.accuracy)} (whole model: {share(self.model.accuracy)}; all ablated: "
+            f"With {f'{kept} kept and ' if kept else ''}{rest} {self.mode}-ablated, accuracy is "
+            f"{share(self.circuit.accuracy)} (whole model: {share(self.model.accuracy)}; all {self.over} ablated: "
             f"{share(self.nothing.accuracy)})."
             + ("" if math.isnan(recovered) else f" Faithfulness, the share of the loss recovered: {number(recovered)}.")
         )
-
-
-_PAST = {"zero": "zero-ablated", "mean": "mean-ablated", "pooled_mean": "mean-ablated", "resample": "resample-ablated"}
 
 
 def evaluate_circuit(
@@ -110,13 +115,14 @@ def evaluate_circuit(
     draws: int = 10,
     seed: int = 0,
 ) -> CircuitTest:
-    """Ablate everything but a circuit, and measure the remaining accuracy and loss.
+    """Ablate all heads but those of a circuit (or all heads and MLPs, or edges), and measure accuracy and loss.
 
     heads: numbers (l * n_heads + h) or names ("1.0", "head 1.0"), or what find_circuit returned. mlps: layers whose MLP
-    is kept (default: all). edges: in place of heads, pairs (sender, receiver) of names, or "head 0.0 -> head 1.1"; all
-    other edges are ablated. mode: mean (over `reference`, by default the training data), pooled_mean, resample, or zero
-    (not for edges). inputs: what is measured. draws: number of random sets of parts to ablate in the completeness test,
-    in addition to single parts. The result has .faithfulness, .minimality, .completeness and .kept.
+    is kept, all others are ablated (default: no MLP is ablated). edges: in place of heads, pairs (sender, receiver) of
+    names, or "head 0.0 -> head 1.1"; all other edges are ablated. mode: mean (over `reference`, by default the training
+    data), pooled_mean, resample, or zero (not for edges). inputs: what is measured. draws: number of random sets of
+    parts to ablate in the completeness test, in addition to single parts. The result has .faithfulness, .minimality,
+    .completeness and .kept; .over says what is ablated, and .untouched which MLPs never are.
 
     Example:
 
@@ -129,7 +135,7 @@ def evaluate_circuit(
     check_mode(mode)
     if (heads is None) == (edges is None):
         raise InterpError("name either the heads of the circuit or its edges: heads=['0.1'] or edges=[(..., ...)]")
-    if isinstance(heads, CircuitTest) and any(BETWEEN in name for name in heads.kept):
+    if isinstance(heads, CircuitTest) and heads.over == "edges":
         edges = heads.kept
     test, reference = batch_of(subject, inputs), batch_of(subject, reference, "train")
     if edges is not None:
@@ -137,7 +143,8 @@ def evaluate_circuit(
     if isinstance(heads, CircuitTest):
         by_name = {str(part): part for part in parts_of(subject)}
         kept = [by_name[check_one_of("part", name, by_name)] for name in heads.kept]
-        return _of_parts(subject, kept, parts_of(subject), mode, test, reference, draws, seed)
+        every = heads_of(subject) if heads.over == "heads" else parts_of(subject)
+        return _of_parts(subject, kept, every, mode, test, reference, draws, seed)
     kept = [head_named(subject, head) for head in as_list(heads or (), "heads", '["0.1", "1.0"]')]
     everything = heads_of(subject)
     if mlps is not None:
@@ -259,7 +266,9 @@ def _of_parts(
             "accuracy_model": [score.accuracy for score in scores[len(taken) :]],
         }
     )
-    return CircuitTest(model, circuit, nothing, mode, names, _minimality(names, without), completeness)
+    untouched = tuple(str(part) for part in parts_of(subject) if part not in everything)
+    over: Over = "heads" if {part.kind for part in everything} == {"head"} else "heads and MLPs"
+    return CircuitTest(model, circuit, nothing, mode, names, _minimality(names, without), completeness, over, untouched)
 
 
 def _minimality(names: Sequence[str], without: Sequence[ScoreWithLoss]) -> pd.DataFrame:
@@ -291,7 +300,7 @@ def _of_edges(
     whole = scores_without(subject, [[]], test)[0]
     names = tuple(f"{edge.sender}{BETWEEN}{edge.receiver}" for edge in kept_edges)
     empty = pd.DataFrame({"taken_out": [], "accuracy_circuit": [], "accuracy_model": []})
-    return CircuitTest(whole, alone, nothing, mode, names, _minimality(names, without), empty)
+    return CircuitTest(whole, alone, nothing, mode, names, _minimality(names, without), empty, "edges")
 
 
 def _scores_of_edges(

@@ -44,8 +44,36 @@ def test_mlps_can_be_part_of_it() -> None:
     test = subject.task.sample(60, seed=1)
     all_of_it = evaluate_circuit(subject, heads=range(3), mlps=[0], mode="zero", inputs=test)
     without = evaluate_circuit(subject, heads=range(3), mlps=[], mode="zero", inputs=test)
+    heads = evaluate_circuit(subject, heads=[0], mode="zero", inputs=test, draws=0)
+    again = evaluate_circuit(subject, heads, mode="zero", inputs=test, draws=0)
+    assert (again.circuit, again.nothing, again.untouched) == (heads.circuit, heads.nothing, ("MLP 0",))
+    assert heads.nothing == scores_without(subject, [heads_of(subject)], test, "zero")[0]
+    assert (without.over, without.untouched) == ("heads and MLPs", ())
     assert all_of_it.circuit.accuracy == all_of_it.model.accuracy
     assert without.circuit.accuracy < all_of_it.circuit.accuracy
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept", "ablated"),
+    [
+        ({"heads": [0, 2]}, "head 0.0, head 0.2, MLP 0 kept and all other heads mean-", "all heads"),
+        ({"heads": [], "mode": "zero"}, "MLP 0 kept and all heads zero-", "all heads"),
+        ({"heads": [0], "mlps": []}, "head 0.0 kept and everything else mean-", "all heads and MLPs"),
+        ({"heads": [], "mlps": []}, "all heads and MLPs mean-", "all heads and MLPs"),
+        (
+            {"heads": [], "mlps": [0], "mode": "pooled_mean"},
+            "MLP 0 kept and everything else pooled_mean-",
+            "all heads and MLPs",
+        ),
+        ({"edges": ["MLP 0 -> output"]}, "MLP 0 -> output kept and all other edges mean-", "all edges"),
+        ({"edges": []}, "all edges mean-", "all edges"),
+    ],
+)
+def test_the_sentence_says_what_is_kept(arguments, kept, ablated) -> None:
+    subject = standin("balance")
+    said = str(evaluate_circuit(subject, inputs=subject.task.sample(20), draws=0, **arguments))
+    assert said.startswith(f"With {kept}ablated, accuracy is ")
+    assert f"; {ablated} ablated: " in said
 
 
 @pytest.mark.parametrize(
