@@ -53,9 +53,9 @@ class HypothesisTest(Result):
             resampled.
         interchange: one row per variable that has a place. Columns variable, places, values (their number), alone
             (share of the inputs with a unique value, which resampling leaves unchanged); changes, changes_n,
-            changes_low, changes_high: interchange intervention accuracy on the pairs whose answer changes by the
-            hypothesis, with their number and 95% interval; stays, ...: the same where it stays; reason (why no answer
-            is tested that changes).
+            changes_low, changes_high: interchange intervention accuracy on the pairs whose answer changes (see
+            evaluate_hypothesis), with their number and 95% interval; stays, ...: the same where it stays; reason (why
+            no answer is tested that changes).
         by_answer: accuracy by right answer; columns answer, reads, model, scrubbed.
     """
 
@@ -110,9 +110,10 @@ class HypothesisTest(Result):
                 lines.append(f"{row.variable}: {row.reason}.")
                 continue
             free = f"; {share(row.alone)} of the inputs have a value that no other input has" if row.alone else ""
-            changes = f"{share(row.changes)} on {row.changes_n:,} pairs whose answer changes" if row.changes_n else (
-                "by the hypothesis, no answer changes"
-            )  # fmt: skip
+            changes = "by the hypothesis, no answer changes"
+            if row.changes_n:
+                to = "whose answer changes to one that the model did not give"
+                changes = f"{share(row.changes)} on {row.changes_n:,} pairs {to}"
             stays = f", {share(row.stays)} on {row.stays_n:,} whose answer stays" if row.stays_n else ""
             lines.append(f"{row.variable} ({row.places}): interchange intervention accuracy {changes}{stays}{free}.")
         return "\n".join(lines)
@@ -128,7 +129,8 @@ def evaluate_hypothesis(
         hypothesis: the variables, their places, and the variables that each is computed from.
         inputs: the inputs to measure on (default: every input of the task if that takes seconds, otherwise a sample).
         pairs: number of interchanged pairs per variable whose answer changes, and whose answer stays, if there are too
-            many to run all.
+            many to run all. It changes where the hypothesis answers otherwise than without the interchange, and also
+            otherwise than the model does then: if nothing had an effect, no such pair would be right.
         seed: for the random draws.
 
     Returns:

@@ -39,6 +39,13 @@ def test_the_planted_hypothesis_is_true_on_every_draw(pairing) -> None:
     ]
     assert "every draw" in str(found)
     assert "on all 9 inputs" in str(found)
+    assert "1 on 54 pairs whose answer changes to one that the model did not give, 1 on 27 whose" in str(found)
+
+
+def test_what_the_model_gave_anyway_is_no_change(pairing) -> None:
+    """With a as 2 - a, 54 of the pairs change the hypothesis' answer by a; of 18, the model answers so without it."""
+    found = score(pairing, Hypothesis(RIGHT.variables, answer=lambda a, b: 3 * (2 - a) + b))
+    assert found.interchange["changes_n"].tolist() == [54 - 18, 54]
 
 
 WRONG = {
