@@ -355,7 +355,7 @@ def summary(found: Explanation, apart: bool = False) -> str:
     if found.level == "explained":
         return f"Explained{_as_network(found)}{_proved(found)}.{gap}{how(found, apart)}"
     if found.level == "imitated":
-        return f"{_imitated(found)}{gap}{how(found, apart)}"
+        return f"{imitated(found)}{gap}{how(found, apart)}"
     rule = f"{found.rule.words} This rule gives {found.agreement}" if found.rule is not None else ""
     table = TABLE if found.rule is not None and found.rule.listing else ""
     if found.level == "in part":
@@ -469,8 +469,8 @@ def _shares(cases: Sequence[Cases]) -> str:
     return f"{words.at_least(low)} to {words.at_most(high)}" if low < high else words.portion(low)
 
 
-def _imitated(explanation: Explanation) -> str:
-    """Why a program that gives the answers is not said to be what the model does."""
+def imitated(explanation: Explanation, short: bool = False) -> str:
+    """Why a program that gives the answers is not said to be what the model does. short: reasons only."""
     odd, untold = (
         [variable.name for variable in explanation.variables if variable.interchange.verdict == verdict]
         for verdict in ("refuted", "too few cases")
@@ -481,13 +481,17 @@ def _imitated(explanation: Explanation) -> str:
     if odd:
         text.append(f"the model does not compute with {_variables(odd)} as the program does")
     if unread:
-        text.append(f"{'the program' if odd else 'it'} does without {parts_words(unread)}, which the model uses")
+        text.append(
+            f"{'the program' if odd or short else 'it'} does without {parts_words(unread)}, which the model uses"
+        )
     if explanation.more:
-        text.append(_reads_more(explanation, "the program says"))
+        more = _reads_more(explanation, "the program says")
+        text.append(more.split(":")[0] if short else more)
     if untold:
         text.append(f"too few cases tell whether the model computes with {_variables(untold)} as the program does")
-    level = f"{'Imitated' if wrong else 'Undecided'}{_as_network(explanation)}{_proved(explanation)}"
-    return f"{level}: a program of its parts gives the model's answers, but {', and '.join(text)}."
+    level = f"{'Imitated' if wrong else 'Undecided'}{_as_network(explanation)}"
+    gives = "" if short else "a program of its parts gives the model's answers, but "
+    return f"{level}{'' if short else _proved(explanation)}: {gives}{', and '.join(text)}."
 
 
 def _reads_more(explanation: Explanation, phrase: str) -> str:

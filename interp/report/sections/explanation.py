@@ -13,7 +13,7 @@ from interp.programs.explanations import Explanation, automata, explain_subject
 from interp.programs.explanations.automata import STRINGS, Learned, LearnedAutomaton, learn_automaton
 from interp.programs.explanations.bench import STEPS_PER_SECOND
 from interp.programs.explanations.engine import FEWEST, MOST, WORK, work
-from interp.programs.explanations.explanation import how, numbered, shipped, steps_of, summary
+from interp.programs.explanations.explanation import how, imitated, numbered, shipped, steps_of, summary
 from interp.programs.explanations.findings import STATUSES, svg
 from interp.programs.explanations.strings import Strings
 from interp.programs.words import answer_words
@@ -28,6 +28,8 @@ SEARCH, LEAST_STEPS = 150.0, 200
 """Budget of a search in a report, in nominal seconds, and the fewest steps with which a search is worth starting."""
 MOST_WORDS = 80
 """Most words of the card "How" on the first screen."""
+LEAST_WORDS = 8
+"""Fewest words that a step is cut to."""
 DRAWN = (
     "From the tokens to the answer: the parts that are used, and what each does. Parts that do the same share a box. "
     "Dashed: what this part does is not described."
@@ -113,14 +115,18 @@ def make(study: Study, report: Report) -> None:
 
 
 def card(found: Explanation) -> str:
-    """Return the card of the first screen, at most MOST_WORDS words: the level, the steps, and one line of scores."""
+    """Return the card of the first screen, at most MOST_WORDS words: the level (of a program that imitates, with the
+    reasons for it), the steps, and one line of scores."""
     if found.level in ("none", "answers only"):
         return words.fitting(summary(found), MOST_WORDS)[0]
     line = found.scores
+    room = MOST_WORDS - words.n_words(f"{line} {MORE}")
     level = f"{found.level.capitalize()}."
-    room = MOST_WORDS - words.n_words(f"{level} {line} {MORE}")
+    if found.level == "imitated":
+        level = words.fitting(imitated(found, short=True), room)[0]
+    room -= words.n_words(level)
     steps = "\n".join(numbered(steps_of(found, short=True))) or how(found, apart=True).split("\n\n")[0]
-    kept, left = words.fitting(steps, room)
+    kept, left = words.fitting(steps, room) if room >= LEAST_WORDS else ("", steps)
     return "\n\n".join(filter(None, [level, kept, MORE if left else "", line]))
 
 

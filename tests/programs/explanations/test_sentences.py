@@ -15,9 +15,10 @@ from interp.programs.explanations.findings import Agreement, PartRole, ReadsLess
 from interp.programs.explanations.forms import LISTED
 from interp.programs.explanations.quantities import Quantity
 from interp.programs.explanations.rule import Rule
-from interp.programs.language import Head, Linear, Program
+from interp.programs.language import Head, Linear, Program, Sums
 from interp.programs.words import answer_words
-from interp.report.sections.explanation import evidence
+from interp.report.sections.explanation import MORE, MOST_WORDS, card, evidence
+from interp.support.words import n_words
 
 READS = "attends to the first position and reads the token"
 PARTS = (
@@ -133,6 +134,25 @@ def test_a_part_that_reads_more_is_said() -> None:
         "MLP 0 reads more than its description says: with the rest of what it reads taken from another input, 0.5000 of"
         in part
     )
+
+
+@pytest.mark.parametrize("briefly", ["looks up", "looks up " + "much and " * 40 + "more"])
+def test_a_card_first_says_why_it_is_imitated(briefly: str) -> None:
+    """The reasons of the sentence, before the steps, however long these are; the score line says what is proved."""
+    one = by_program("imitated", variable("head 0.0", (50, 100)), variable("head 0.1", (20, 20)))
+    sums = Sums("m", ("token",), (((1.0, 2.0), (-1.0, 0.3)),), (-0.3, 0.1), True)
+    program = replace(one.program, steps=(sums,)) if one.program is not None else None
+    parts = (*(replace(part, brief=briefly) for part in PARTS[:2]), PARTS[2], replace(PARTS[3], status="not read"))
+    found = card(replace(one, program=program, more=(ReadsMore("MLP 1", 0.5),), parts=parts))
+    assert found.startswith(
+        "Imitated by a smaller network, with 2 weighted sums of which it is not known what they stand for: the model "
+        "does not compute with the value of head 0.0 as the program does, and the program does without MLP 0, which "
+        "the model uses, and MLP 1 reads more than the program says, and too few cases "
+    )
+    assert found.endswith(f"{MORE}\n\n{one.scores}")
+    assert n_words(found) <= MOST_WORDS
+    shown = by_program("explained", variable("head 0.0", (100, 100)))
+    assert card(replace(shown, parts=parts)).startswith("Explained.\n\n1. Head")
 
 
 def test_what_next_to_no_answer_follows_from_is_said() -> None:
