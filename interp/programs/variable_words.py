@@ -40,10 +40,10 @@ def class_words(program: Program, step: Table) -> str:
 
 
 def variables_words(program: Program, names: Sequence[str]) -> str:
-    """Variables that a step reads; of normed ones, what they are made of."""
+    """Variables that a step reads; of normed ones (by whichever norm the part has before it), what they are made of."""
     steps = {name: step_named(program, name) for name in names}
     flat = [read for name, step in steps.items() for read in (step.divided if isinstance(step, Normed) else (name,))]
-    by = " (divided by a length)" if any(isinstance(step, Normed) for step in steps.values()) else ""
+    by = " (normalized)" if any(isinstance(step, Normed) for step in steps.values()) else ""
     return f"{words.joined(said(program, name) for name in flat)}{by}" if flat else "no variable"
 
 

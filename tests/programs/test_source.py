@@ -229,7 +229,7 @@ def test_numbers_in_python_and_in_words() -> None:
     assert Program.from_json(program.to_json()) == program
     assert [step_words(program, step) for step in (steps[1], *steps[3:])] == [
         "divides the token by the length of 2 weighted sums over the token",
-        "attends to positions by 2 products, each of a weighted sum over the token and the position (divided by a "
-        "length) there and one over the token at its own position and reads the position",
+        "attends to positions by 2 products, each of a weighted sum over the token and the position "
+        "(normalized) there and one over the token at its own position and reads the position",
         "makes 2 weighted sums over the value of h and the token, or 0 where they are negative",
     ]
