@@ -55,8 +55,9 @@ class Patched(Tabular):
 
     Columns of the table: site, kind (stream: the residual stream before a layer or, with layer = n_layers, after the
     last one; head; MLP; q, k, v or pattern of a head), layer, head, position ("all" for a part at all positions);
-    recovered (0: as corrupted, 1: as clean, in either direction); error, the standard error of recovered (of a ratio of
-    two means, by the delta method, with independent reads); flipped, the share of answers changed to the clean input's
+    recovered (0: as corrupted, 1: as clean, in either direction: what the patch restores of the clean score or, with
+    direction "noise", what it leaves of it); error, the standard error of recovered (of a ratio of two means, by the
+    delta method, with independent reads); flipped, the share of answers changed to the clean input's
     right one, or, with direction "noise", from it. With method "attribution", the only effect is attributed, an
     estimate of recovered to first order; with "both", off is the estimate minus the exact number.
     """
@@ -144,7 +145,8 @@ def activation_patching(
         metric: "logit difference" of the clean and the corrupted answer; "loss" and "probability" of the clean answer;
             "KL", the divergence from the clean run; or a function of logits (reads, n_out), in the task's order, and
             the answers compared (`Compared`) that returns one number for each read.
-        direction: "denoise" puts clean values into the corrupted run, "noise" corrupted values into the clean run.
+        direction: "denoise" puts clean values into the corrupted run, "noise" corrupted values into the clean run; the
+            column recovered is then what is left of the clean score: 1 where the patch changes nothing.
         sites: "stream" (the residual stream by layer and position), "head" (its output; also called "z"), "MLP", and
             the "q", "k", "v" and "pattern" of each head. The result has .stream, .parts and .at_positions.
         method: "exact"; "attribution": the change of the metric to first order, from one backward pass for all sites
