@@ -243,5 +243,6 @@ def part_role(reading: Reading, program: Program | None, part: Part, alone: bool
     alike = reading.read_as(like) if like else None
     note = f"the program reads {like} in its place" if like else role.note
     if status == "not used" and moved is not None:
-        note = note or "with its values at other positions, answers change"
+        where = "its values at" if moved < 1 - CHANGED else "the values of this and of other parts at"
+        note = note or f"with {where} other positions, answers change"
     return PartRole(role.part, status, does, brief, makes, without, moved, role.kept, note, elsewhere, like, alike)

@@ -1,18 +1,22 @@
 """Whether a program is the model's: what is asked of it, and which of two programs is taken."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from shared.random_programs import random_program
 
 import interp
 from interp.measures.interchange import Interchange
+from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of
-from interp.programs.explanations.causal import LOSS, agrees, least, may_lose, reads_less, variable
+from interp.programs.explanations.causal import LOSS, agrees, least, may_lose, part_role, reads_less, variable
 from interp.programs.explanations.findings import ReadsLess
 from interp.programs.interchange import FreshInputs, Placed
 from interp.programs.language import Head, Sums, Table
+from interp.programs.reading import Role
 from interp.programs.task import ENDS
 from interp.tasks.populations import everything
 
@@ -71,3 +75,16 @@ def test_a_smaller_program_is_not_taken_if_it_is_not_the_models() -> None:
     head = found.program.step("head 1.1")
     assert isinstance(head, Head)
     assert head.query == "head 0.0"
+
+
+@pytest.mark.parametrize(("moved", "said"), [(None, ""), (0.9, "its values"), (1.0, "and of other parts")])
+def test_what_is_not_used_may_matter_with_other_values(moved: float | None, said: str) -> None:
+    """Alone, at values of other positions, or only together with other parts."""
+    part = Part(0, 0)
+    reading: Any = SimpleNamespace(
+        roles={part: Role("head 0.0", "not used")}, without={part: 1.0}, moved={} if moved is None else {part: moved},
+        elsewhere={}, alike={}, groups=[], step=lambda name: None,
+    )  # fmt: skip
+    note = part_role(reading, None, part, alone=False).note
+    assert said in note
+    assert bool(note) == bool(said)
