@@ -67,10 +67,8 @@ def test_what_cannot_be_measured_is_said(pairing) -> None:
     batch = pairing.task.sample(60, seed=1)
     task = Pairing()
     task.features = lambda batch: {  # type: ignore[method-assign]
-        "half": batch.tokens[:, 0] / 2 + 0.25,
-        "one": 0 * batch.tokens[:, 0],
-        "many": torch.arange(len(batch)),
-    }
+        "half": batch.tokens[:, 0] / 2 + 0.25, "one": 0 * batch.tokens[:, 0], "many": torch.arange(len(batch)),
+    }  # fmt: skip
     table = head_features(Subject.external(planted(), task), batch)
     assert table.empty
     assert table.attrs["reasons"] == {

@@ -75,11 +75,9 @@ def test_two_points_by_hand() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(
-    seed=st.integers(0, 10_000),
-    d=st.integers(1, 6),
-    noise=st.sampled_from([0.0, 0.1, 3.0]),
+    seed=st.integers(0, 10_000), d=st.integers(1, 6), noise=st.sampled_from([0.0, 0.1, 3.0]),
     C=st.sampled_from([0.1, 1e3]),
-)
+)  # fmt: skip
 def test_optimal_and_proven(seed: int, d: int, noise: float, C: float) -> None:
     x, y = cloud(seed, n=60, d=d, noise=noise)
     if len(set(y)) < 2:

@@ -289,14 +289,12 @@ def test_of_rare_answers_those_given_most_often_are_frequent() -> None:
 @pytest.mark.parametrize(
     ("tables", "expected"),
     [
-        ([], []),
-        (["ab"], ["ab"]),
-        (["abc"], ["abc"]),
+        ([], []), (["ab"], ["ab"]), (["abc"], ["abc"]),
         (["ab", "bc", "ac"], ["abc"]),  # two of three are needed
         (["ab", "cd"], ["ab", "cd"]),
         (["ad", "bd"], ["abd"]),
     ],
-)
+)  # fmt: skip
 def test_names_that_stand_in_for_each_other(tables: list[str], expected: list[str]) -> None:
     """In any order of the names; what is in no group can go together. tables: what cannot go together."""
     for order in permutations("abcde"):

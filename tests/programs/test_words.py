@@ -23,16 +23,12 @@ def said(weights: Sequence[float], key: str = "token", brief: bool = True) -> st
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
-        ((0.2, 1, 0.1, 0.1), "most to position 1"),
-        ((1, 0.2, 0.1, 0.1), "most to the first position"),
-        ((0.1, 1, 1, 0.1), "most to positions 1 and 2"),
-        ((0.1, *[1] * 5, 0.1), "most to positions 1 to 5"),
-        ((0.1, 1, 0.1, *[1] * 5), "most to 6 of 8 positions"),
-        ((1, 0.6) * 5, "more to the even positions"),
-        ((0.6, 1) * 5, "more to the odd positions"),
-        ((0.7, 1, 0.7, 0.7), "more to position 1"),
+        ((0.2, 1, 0.1, 0.1), "most to position 1"), ((1, 0.2, 0.1, 0.1), "most to the first position"),
+        ((0.1, 1, 1, 0.1), "most to positions 1 and 2"), ((0.1, *[1] * 5, 0.1), "most to positions 1 to 5"),
+        ((0.1, 1, 0.1, *[1] * 5), "most to 6 of 8 positions"), ((1, 0.6) * 5, "more to the even positions"),
+        ((0.6, 1) * 5, "more to the odd positions"), ((0.7, 1, 0.7, 0.7), "more to position 1"),
     ],
-)
+)  # fmt: skip
 def test_positions_are_not_quoted_like_tokens(weights: Sequence[float], words: str) -> None:
     assert said(weights, "position") == f"to positions by their position, {words}"
 

@@ -20,12 +20,8 @@ def drawing_sections() -> list[str]:
 
 
 CLICKED = (
-    "count01/paper",
-    "histogram/dot",
-    "languages/first-learned",
-    "memorization/lookup",
-    "algorithmic/max-of-k-exact",
-)
+    "count01/paper", "histogram/dot", "languages/first-learned", "memorization/lookup", "algorithmic/max-of-k-exact",
+)  # fmt: skip
 """Models whose figures are clicked as well (test_clicks.py): their reports are made once for both."""
 
 

@@ -75,12 +75,9 @@ def test_json_cannot_end_its_script_element():
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("w01_curve", "w01_curve"),
-        ("Seed 1/heads", "seed-1-heads"),
-        ("../../etc", "etc"),
-        ("..", "untitled"),
+        ("w01_curve", "w01_curve"), ("Seed 1/heads", "seed-1-heads"), ("../../etc", "etc"), ("..", "untitled"),
         ("é", "untitled"),
     ],
-)
+)  # fmt: skip
 def test_slug(name, expected):
     assert render.slug(name) == expected

@@ -44,12 +44,10 @@ def broken() -> list[tuple[str, go.Figure, str]]:
         ("sliver", go.Figure(cells).update_layout(coloraxis_cmax=2.0), "Cells."),
         ("cuts data", go.Figure(cells).update_layout(coloraxis_cmax=0.2), "Cells."),
         ("no x axis has a title", go.Figure(fine).update_xaxes(title_text=""), "A line."),
-        ("separator", fine, "The line is the separator."),
-        ("BOS", fine, "The weight on [BOS]."),
-        ("whiskers", fine, "Whiskers are one standard deviation."),
-        ("no caption", fine, " "),
+        ("separator", fine, "The line is the separator."), ("BOS", fine, "The weight on [BOS]."),
+        ("whiskers", fine, "Whiskers are one standard deviation."), ("no caption", fine, " "),
         ("no words", fine, "The mean is nan."),
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("says", "figure", "caption"), broken(), ids=[one[0] for one in broken()])

@@ -11,13 +11,10 @@ from interp.support.figures.cells import format_table
 
 FRAME = pd.DataFrame(
     {
-        "heads": [(0,), (1, 12)],
-        "s_acc": [0.98765432109, np.nan],
-        "w": [np.inf, 1.0],
-        "right": [True, False],
+        "heads": [(0,), (1, 12)], "s_acc": [0.98765432109, np.nan], "w": [np.inf, 1.0], "right": [True, False],
         "n": [1, 2],
     }
-)
+)  # fmt: skip
 
 
 def test_table():

@@ -13,17 +13,11 @@ from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 
 def recognizer(positions: str = "first") -> ModelSpec:
     return ModelSpec(
-        task=TaskRef(name="one"),
-        d_model=8,
-        direction="bidirectional",
+        task=TaskRef(name="one"), d_model=8, direction="bidirectional",
         layers=(Layer(d_head=8, mlp=MLP(d_mlp=8), norm="post", bias=Bias(o=True), log_length="current"),) * 2,
-        positions=positions,
-        readout="scalar",
-        readout_at="[CLS]",
-        decision="sigmoid",
-        dtype="float64",
+        positions=positions, readout="scalar", readout_at="[CLS]", decision="sigmoid", dtype="float64",
         origin=Training(init="torch"),
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("positions", ["first", "fraction"])

@@ -22,12 +22,9 @@ from interp.models.spec import Bias, Layer, ModelSpec, TaskRef
 
 ALL = Bias(q=True, k=True, v=True, o=True)
 SPEC = ModelSpec(
-    task=TaskRef(name="count01"),
-    d_model=6,
-    layers=(Layer(n_heads=2, d_head=3, bias=ALL),),
-    readout_at="=",
+    task=TaskRef(name="count01"), d_model=6, layers=(Layer(n_heads=2, d_head=3, bias=ALL),), readout_at="=",
     dtype="float64",
-)
+)  # fmt: skip
 
 
 def stock(**changes: Any) -> HookedTransformer:
@@ -116,10 +113,8 @@ def test_constants_are_accepted_with_their_value_only(tmp_path: Path) -> None:
 def test_linear_mixing_has_no_queries_and_keys(tmp_path: Path) -> None:
     spec = SPEC.replace(
         layers=(Layer(n_heads=2, d_head=3, mixing="linear", normalizer="none", bias=Bias(v=True, o=True)),),
-        direction="bidirectional",
-        max_length=5,
-        readout_at="all",
-    )
+        direction="bidirectional", max_length=5, readout_at="all",
+    )  # fmt: skip
     state = stock().state_dict() | {"blocks.0.attn.W_mix": torch.ones(2, 5, 5, dtype=torch.float64)}
     with pytest.raises(CheckpointError, match="W_Q"):
         read_state_dict(put(tmp_path, state, spec))
@@ -162,13 +157,11 @@ def changed(name: str, change: Callable[[Tensor], Any]) -> dict[str, Any]:
         (lambda: changed("embed.W_E", lambda t: t.tolist()), "'embed.W_E'"),
         (lambda: changed("embed.W_E", lambda t: t.to_sparse()), "'embed.W_E'"),
         (lambda: stock().state_dict() | {"ln_final.w": torch.ones(6)}, "ln_final.w"),
-        (lambda: stock().state_dict() | {1: torch.ones(6)}, "1"),
-        (lambda: {}, "dict"),
-        (lambda: [torch.ones(1)], "list"),
-        (lambda: torch.nn.Linear(2, 2), "without running code"),
+        (lambda: stock().state_dict() | {1: torch.ones(6)}, "1"), (lambda: {}, "dict"),
+        (lambda: [torch.ones(1)], "list"), (lambda: torch.nn.Linear(2, 2), "without running code"),
         (lambda: {"cfg": stock().cfg}, "without running code"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_exactly_this_model_is_refused(tmp_path: Path, content: Callable[[], Any], word: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch about sparse tensors

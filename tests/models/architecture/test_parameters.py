@@ -19,11 +19,8 @@ BIG = ModelSpec(
         Layer(n_heads=6, d_head=40, norm="pre", bias=Bias(q=True, k=True, v=True, o=True), mlp=MLP(d_mlp=300)),
         Layer(n_heads=6, d_head=40, norm="pre"),
     ),
-    positions="learned",
-    max_length=50,
-    readout="relu_mlp",
-    readout_width=200,
-)
+    positions="learned", max_length=50, readout="relu_mlp", readout_width=200,
+)  # fmt: skip
 
 
 def draw(seed: int = 0, **recipe: object) -> dict[str, Tensor]:

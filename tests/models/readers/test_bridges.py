@@ -19,12 +19,9 @@ SMALL = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_head": 8, "d_mlp": 24, "
          "d_vocab": 6, "normalization_type": "RMS", "positional_embedding_type": "standard", "seed": 0}  # fmt: skip
 ROTARY = {"positional_embedding_type": "rotary", "rotary_dim": 8}
 BRIDGES: dict[str, tuple[dict[str, Any], str]] = {
-    "plain": ({}, ""),
-    "gated": ({"gated_mlp": True, "act_fn": "silu"}, ""),
-    "gated, attention only beside": ({"attn_only": True}, ""),
-    "grouped": ({"n_key_value_heads": 1}, ""),
-    "as many groups as heads": ({"n_key_value_heads": 2}, ""),
-    "rotary by default": (ROTARY, "rotary_adjacent_pairs"),
+    "plain": ({}, ""), "gated": ({"gated_mlp": True, "act_fn": "silu"}, ""),
+    "gated, attention only beside": ({"attn_only": True}, ""), "grouped": ({"n_key_value_heads": 1}, ""),
+    "as many groups as heads": ({"n_key_value_heads": 2}, ""), "rotary by default": (ROTARY, "rotary_adjacent_pairs"),
     "rotary, adjacent pairs": (ROTARY | {"rotary_adjacent_pairs": True}, ""),
     "rotary in part": (ROTARY | {"rotary_dim": 4, "rotary_base": 50, "n_key_value_heads": 1}, "rotary_adjacent_pairs"),
     "no scale in the config": ({"use_attn_scale": False}, "use_attn_scale"),

@@ -11,17 +11,11 @@ from interp.models.constructions import Construct, construct
 CASES = [
     ("one", None, {}),
     ("one", None, {"layer_norm": True, "eps": 1e-5, "output_scale": 3.0}),
-    ("first", None, {}),
-    ("first", None, {"c": 2.0, "output_scale": 0.5}),
-    ("first", None, {"layer_norm": True, "eps": 1e-5}),
-    ("parity", None, {}),
-    ("parity", None, {"layer_norm": True}),
-    ("palindrome", "binary", {}),
-    ("palindrome", "binary", {"tolerance": 1e-4}),
-    ("palindrome", "mirror", {}),
-    ("palindrome", "mirror", {"tolerance": 1e-2}),
-    ("palindrome", "mirror", {"layer_norm": True}),
-]
+    ("first", None, {}), ("first", None, {"c": 2.0, "output_scale": 0.5}),
+    ("first", None, {"layer_norm": True, "eps": 1e-5}), ("parity", None, {}), ("parity", None, {"layer_norm": True}),
+    ("palindrome", "binary", {}), ("palindrome", "binary", {"tolerance": 1e-4}), ("palindrome", "mirror", {}),
+    ("palindrome", "mirror", {"tolerance": 1e-2}), ("palindrome", "mirror", {"layer_norm": True}),
+]  # fmt: skip
 IDS = [f"{name}-{variant}-{'-'.join(sizes)}" for name, variant, sizes in CASES]
 
 

@@ -27,13 +27,10 @@ def brackets_balance(word: str, depth: int) -> bool:
 
 
 MEMBERS = {
-    "first": lambda w: w.startswith("1"),
-    "parity": lambda w: w.count("1") % 2 == 1,
-    "one": lambda w: w.count("1") == 1,
-    "palindrome": lambda w: w == w[::-1],
-    "dyck1": lambda w: brackets_balance(w, 5),
-    "dyck2": lambda w: brackets_balance(w, 5),
-}
+    "first": lambda w: w.startswith("1"), "parity": lambda w: w.count("1") % 2 == 1,
+    "one": lambda w: w.count("1") == 1, "palindrome": lambda w: w == w[::-1],
+    "dyck1": lambda w: brackets_balance(w, 5), "dyck2": lambda w: brackets_balance(w, 5),
+}  # fmt: skip
 
 
 def strings_of(task: Language, tokens: torch.Tensor) -> list[str]:
@@ -151,15 +148,11 @@ def test_classes_sit_at_cls_and_answers_are_bools() -> None:
 @pytest.mark.parametrize(
     ("name", "string", "message"),
     [
-        ("one", "", "empty string"),
-        ("one", "0120", "'2' at position 2"),
-        ("dyck1", "([", r"'\[' at position 1"),
-        ("palindrome", "[CLS]0110", r"\[EOS\]"),
-        ("palindrome", "[CLS][EOS]", "at least one symbol"),
-        ("first", "[CLS]", "at least one symbol"),
-        ("first", "[CLS]0[CLS]1", "only"),
+        ("one", "", "empty string"), ("one", "0120", "'2' at position 2"), ("dyck1", "([", r"'\[' at position 1"),
+        ("palindrome", "[CLS]0110", r"\[EOS\]"), ("palindrome", "[CLS][EOS]", "at least one symbol"),
+        ("first", "[CLS]", "at least one symbol"), ("first", "[CLS]0[CLS]1", "only"),
     ],
-)
+)  # fmt: skip
 def test_strings_that_are_no_input(name: str, string: str, message: str) -> None:
     with pytest.raises(InterpError, match=message):
         make_task(name).parse(string)
@@ -180,16 +173,13 @@ def test_rows_that_are_no_input() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: One(length=0), "length = 0"),
-        (lambda: One(length=5, shortest=6), "shortest = 6"),
-        (lambda: One(test_length=-1), "test_length = -1"),
-        (lambda: One().enumerate(40), "length = 40"),
+        (lambda: One(length=0), "length = 0"), (lambda: One(length=5, shortest=6), "shortest = 6"),
+        (lambda: One(test_length=-1), "test_length = -1"), (lambda: One().enumerate(40), "length = 40"),
         (lambda: One().sample(3, "validation"), "unknown split"),
-        (lambda: Dyck1(length=5).sample(3), "no even length"),
-        (lambda: Dyck1(depth=0), "depth = 0"),
+        (lambda: Dyck1(length=5).sample(3), "no even length"), (lambda: Dyck1(depth=0), "depth = 0"),
         (lambda: One(depth=3), "unknown parameter"),
     ],
-)
+)  # fmt: skip
 def test_sizes_that_make_no_sense(make, message: str) -> None:
     with pytest.raises(InterpError, match=message):
         make()
