@@ -233,7 +233,7 @@ def may_move(found: Explanation) -> bool:
     They are where a variable of the program is refuted, or a part reads more than the program says, but not where the
     program has fitted sums: trained models that were tried (sort, induction, unique reverse) then needed a constant for
     every two to four of their parameters, which is no explanation (see MOST_SUMS). Nor are they where a model depends
-    on counts alone: of 212 trained seeds of Count01, this was tried 17 times, and explained none.
+    on counts alone: of 392 trained seeds of Count01, one was explained by this, which took a fifth of the time of all.
     """
     program = found.program
     if found.level != "imitated" or program is None or any(isinstance(step, Sums) for step in program.steps):
