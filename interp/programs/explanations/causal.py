@@ -22,6 +22,7 @@ from interp.programs.explanations.findings import (
 from interp.programs.interchange import FreshInputs, Interchanger, Placed, Scored, carried, in_pairs, interchanged
 from interp.programs.language import Program
 from interp.programs.minimal import NEXT_TO_NONE, inputs, writers
+from interp.programs.readers import runs_before
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
 from interp.programs.steps import Head, Step, Sums
@@ -99,11 +100,62 @@ def judge(reading: Reading, program: Program, fresh: FreshInputs, to_the_first: 
     """
     revise(reading, program)
     roles = {part: part_role(reading, program, part, alone=True) for part in reading.running.parts}
-    taken, variables, pairs = causal(reading, program, fresh, roles, to_the_first)
-    roles = {part: placed(role, variables) for part, role in roles.items()}
-    more = () if to_the_first and any_refuted(variables) else reads_more(reading, taken, roles, variables)
     agreement = agrees(program, fresh)
-    return Judged(taken, agreement, roles, variables, pairs, more)
+
+    def judged(copies: Mapping[str, str]) -> Judged:
+        taken, variables, pairs = causal(reading, program, fresh, roles, copies, to_the_first)
+        held = {part: placed(role, variables) for part, role in roles.items()}
+        more = () if to_the_first and any_refuted(variables) else reads_more(reading, taken, held, variables)
+        return Judged(taken, agreement, held, variables, pairs, more)
+
+    described = {step.part for step in program.steps}
+    copies = {part: other for part, other in reading.alike.items() if part not in described and other in described}
+    best = judged(copies)
+    while len(best.more) and (further := carriers(reading, best)):
+        copies |= further
+        again = judged(copies)
+        if not all(role.interchange.shown for role in again.variables):
+            break
+        best = again
+    return best
+
+
+def carriers(reading: Reading, judged: Judged) -> dict[str, str]:
+    """Where parts read more than the program says: the fewest parts that the program does without, and in which its
+    variables live, too, with which they do not; and the first place of each one's variable.
+
+    Such a part stands in for a place of the variable; or it reads nothing but the variable, so that what it writes
+    follows from it.
+    """
+    tried, parts = reading.tried, {str(part): part for part in reading.running.parts}
+    known = holders(reading, judged)
+    carrying: dict[str, str] = {}
+    more = {reads.reader for reads in judged.more}
+    for reader, (read, sides) in reads_of_parts(judged.program, judged.roles, judged.variables).items():
+        least = [*known]
+        part = parts.get(reader)
+        if reader in more and tried.stay_without(part, {*read, *least}, sides) >= SHARE:
+            for name in known:
+                rest = [other for other in least if other != name]
+                if tried.stay_without(part, {*read, *rest}, sides) >= SHARE:
+                    least = rest
+            carrying |= {name: known[name] for name in least}
+    return carrying
+
+
+def holders(reading: Reading, judged: Judged) -> dict[str, str]:
+    """The parts that may hold a variable besides its places, and the first of these; see carriers."""
+    spare = [part for part, role in judged.roles.items() if role.status in ("not read", *OUT)]
+    parts = {str(part): part for part in reading.running.parts}
+    groups = [set(map(str, group)) for group in reading.groups]
+    found: dict[str, str] = {}
+    for role in judged.variables:
+        alike = set[str]().union(*(group for group in groups if group & {*role.places}))
+        for part in spare:
+            later = all(runs_before(parts[place], part) for place in role.places)
+            if str(part) in alike or (later and reading.tried.stay_without(part, role.places, "qkv") >= SHARE):
+                found.setdefault(str(part), role.places[0])
+    return {name: place for name, place in found.items() if not any(name in role.places for role in judged.variables)}
 
 
 def reads_more(
@@ -113,27 +165,33 @@ def reads_more(
 
     What carries a variable that is read, such as a copy, does not count, unless the program has a step for it.
     """
-    described = {step.part for step in program.steps}
-    together = [*(set(role.places) for role in variables), *({str(part), role.like} for part, role in roles.items())]
-    reads: dict[str, set[str]] = {}
-    sides: dict[str, str] = {}
-    for reader, step in readers(program):
-        read = {source for _, name in inputs(step) for source in writers(program, name, reader) or [name]}
-        read |= {name for places in together if places & read for name in places - described}
-        reads[reader] = reads.get(reader, set()) | read
-        sides[reader] = "v" if isinstance(step, Head) and step.evened else "qkv"
     parts = {str(part): part for part in reading.running.parts}
     more = []
-    for reader, read in reads.items():
+    for reader, (read, sides) in reads_of_parts(program, roles, variables).items():
         part, tried = parts.get(reader), reading.tried
-        left = tried.stay_without(part, read, sides[reader])
+        left = tried.stay_without(part, read, sides)
         if left >= SHARE:
             continue
         every = tried.sources(part)
-        alone = {name: tried.stay_without(part, {*every} - {name}, sides[reader]) for name in every if name not in read}
+        alone = {name: tried.stay_without(part, {*every} - {name}, sides) for name in every if name not in read}
         most = min(alone, key=lambda name: alone[name])
         more.append(ReadsMore(reader, left, most, alone[most]))
     return tuple(more)
+
+
+def reads_of_parts(
+    program: Program, roles: Mapping[Part, PartRole], variables: Sequence[VariableRole]
+) -> dict[str, tuple[set[str], str]]:
+    """What each part, and the readout, reads by the program, with what carries it, too; and the sides of a head."""
+    described = {step.part for step in program.steps}
+    together = [*(set(role.places) for role in variables), *({str(part), role.like} for part, role in roles.items())]
+    reads: dict[str, tuple[set[str], str]] = {}
+    for reader, step in readers(program):
+        read = {source for _, name in inputs(step) for source in writers(program, name, reader) or [name]}
+        read |= {name for places in together if places & read for name in places - described}
+        sides = "v" if isinstance(step, Head) and step.evened else "qkv"
+        reads[reader] = reads.get(reader, (set(), ""))[0] | read, sides
+    return reads
 
 
 def readers(program: Program) -> list[tuple[str, Step]]:
@@ -167,15 +225,15 @@ def agrees(program: Program, fresh: FreshInputs) -> Agreement:
 
 
 def causal(
-    reading: Reading, program: Program, fresh: FreshInputs, roles: Mapping[Part, PartRole], to_the_first: bool
-) -> tuple[Program, tuple[VariableRole, ...], tuple[PairRole, ...]]:
+    reading: Reading, program: Program, fresh: FreshInputs, roles: Mapping[Part, PartRole], copies: Mapping[str, str],
+    to_the_first: bool,
+) -> tuple[Program, tuple[VariableRole, ...], tuple[PairRole, ...]]:  # fmt: skip
     """Whether the model computes with the variables of a program: each is interchanged alone, and each two at once.
+    copies: parts in which a variable lives, too, each with one that the program describes.
 
     Where it does not, the program is taken whose heads carry what is read of them (see interchange.carried), if the
     model computes with its variables.
     """
-    described = {step.part for step in program.steps}
-    copies = {part: other for part, other in reading.alike.items() if part not in described and other in described}
     spare = [str(part) for part, role in roles.items() if role.status in ("not read", *OUT)]
 
     def scored(tried: Program, to_the_first: bool) -> tuple[Interchanger, list[Scored]]:

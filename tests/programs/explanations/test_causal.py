@@ -12,8 +12,18 @@ from interp.measures.interchange import Interchange
 from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of
-from interp.programs.explanations.causal import LOSS, agrees, least, may_lose, part_role, reads_less, variable
-from interp.programs.explanations.findings import ReadsLess
+from interp.programs.explanations.causal import (
+    LOSS,
+    Judged,
+    agrees,
+    carriers,
+    least,
+    may_lose,
+    part_role,
+    reads_less,
+    variable,
+)
+from interp.programs.explanations.findings import READOUT, Agreement, PartRole, ReadsLess, ReadsMore, VariableRole
 from interp.programs.interchange import FreshInputs, Placed
 from interp.programs.language import Head, Sums, Table
 from interp.programs.reading import Role
@@ -88,3 +98,25 @@ def test_what_is_not_used_may_matter_with_other_values(moved: float | None, said
     note = part_role(reading, None, part, alone=False).note
     assert said in note
     assert bool(note) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("needed", "carrying"), [({"MLP 0"}, {"MLP 0"}), ({"head 0.1", "MLP 0"}, {"head 0.1", "MLP 0"}), ({"MLP 1"}, set())]
+)
+def test_a_variable_lives_where_nothing_else_is_read(needed: set[str], carrying: set[str]) -> None:
+    """The readout needs these besides head 0.0. Head 0.1 stands in for it; MLP 0 reads it alone, and MLP 1 more."""
+    head, other, later, mixed = (Part(0, 0), Part(0, 1), Part(0), Part(1))
+    own = {later: {"head 0.0"}, mixed: {"head 0.0", "token"}, None: {"head 0.0", *needed}, head: {"token", "position"}}
+    reading: Any = SimpleNamespace(
+        groups=[(head, other)], running=SimpleNamespace(parts=[head, other, later, mixed]),
+        tried=SimpleNamespace(stay_without=lambda part, said, sides: float(own.get(part, {"x"}) <= {*said})),
+    )  # fmt: skip
+    roles = {part: PartRole(str(part), "explained" if part == head else "not used", "") for part in own if part} | {
+        other: PartRole("head 0.1", "stands in", "")
+    }
+    first = replace(ENDS.steps[0], part="head 0.0")
+    program = replace(ENDS, steps=(first,), answer=replace(ENDS.answer, of=("first",)))
+    held = VariableRole("the first token", ("head 0.0",), "", Interchange.none())
+    more = (ReadsMore(READOUT, 0.5),)
+    judged = Judged(program, Agreement(1, 0, 1.0, 1.0, 1.0, 1.0, ""), roles, (held,), (), more)
+    assert carriers(reading, judged) == dict.fromkeys(carrying, "head 0.0")
