@@ -272,7 +272,9 @@ def explained(
     if program is not None and agreement is not None and alone:
         judged = least(reading, program, agreement, fresh, to_the_first)
         program, agreement, parts = judged.program, judged.agreement, judged.roles
-        variables, pairs, more, less = judged.variables, judged.pairs, judged.more, reads_less(reading, program)
+        variables, pairs, more = judged.variables, judged.pairs, judged.more
+        if not any_refuted(variables):  # else of the best reading alone; see with_all_variables
+            less = reads_less(reading, program)
         unread = any(role.status == "not read" for role in parts.values())
         level = "explained" if judged.shown and not unread else "imitated"
     elif described:  # the descriptions are not tested as a program, but each part's inputs can be
@@ -316,13 +318,17 @@ def told_apart(subject: Subject, batch: Batch) -> int:
     model = subject.model
     if not isinstance(model, TaskModel) or model.spec.symmetry not in ("counts", "distinct_tokens"):
         return len(batch)
-    reads = reads_of(subject, batch)
-    seen = batch.attention_mask[reads.rows]
-    if model.spec.direction == "causal":
-        seen = seen & (torch.arange(seen.shape[1]) <= reads.positions[:, None])
-    tokens = batch.tokens[reads.rows]
-    here = tokens.gather(1, reads.positions[:, None])
-    return len(torch.cat([here, tokens.masked_fill(~seen, -1).sort(1).values], 1).unique(dim=0))
+
+    def different() -> int:
+        reads = reads_of(subject, batch)
+        seen = batch.attention_mask[reads.rows]
+        if model.cfg.attention_dir == "causal":
+            seen = seen & (torch.arange(seen.shape[1]) <= reads.positions[:, None])
+        tokens = batch.tokens[reads.rows]
+        here = tokens.gather(1, reads.positions[:, None])
+        return len(torch.cat([here, tokens.masked_fill(~seen, -1).sort(1).values], 1).unique(dim=0))
+
+    return subject.shared("different inputs", batch, different)
 
 
 def in_order(batch: Batch, n: int) -> Batch:
