@@ -146,11 +146,9 @@ def test_sums_of_products_stay_within_gamma_in_every_order(k: int, dtype: torch.
     truth, size = (long(a) * long(b)).sum(1), np.abs(long(a) * long(b)).sum(1)
     weight, columns = draw((k, 7), dtype, 4), draw((n, k), dtype, 5)
     found = {
-        "elements": (a * b).sum(1),
-        "batched": torch.bmm(a[:, None], b[:, :, None])[:, 0, 0],
-        "einsum": torch.einsum("nk,nk->n", a, b),
-        "numba": torch.from_numpy(numba_dots(a.numpy(), b.numpy())),
-    }
+        "elements": (a * b).sum(1), "batched": torch.bmm(a[:, None], b[:, :, None])[:, 0, 0],
+        "einsum": torch.einsum("nk,nk->n", a, b), "numba": torch.from_numpy(numba_dots(a.numpy(), b.numpy())),
+    }  # fmt: skip
     worst = 0.0
     for out in found.values():
         error = np.abs(long(out) - truth)

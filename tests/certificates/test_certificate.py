@@ -34,9 +34,7 @@ def refuted(worst: float, rounding: float | None, **also: object) -> Certificate
 @pytest.mark.parametrize(
     ("found", "within"),
     [
-        (refuted(-1e-9, 1e-8), True),
-        (refuted(-1e-8, 1e-8), True),
-        (refuted(-2e-8, 1e-8), False),
+        (refuted(-1e-9, 1e-8), True), (refuted(-1e-8, 1e-8), True), (refuted(-2e-8, 1e-8), False),
         (refuted(0.0, 0.0), True),  # tied, and the first of the largest is a wrong one
         (refuted(-1e-9, None), False),
         (refuted(float("nan"), 1e-8), False),
@@ -45,7 +43,7 @@ def refuted(worst: float, rounding: float | None, **also: object) -> Certificate
         (refuted(1.0, 1e-8, status="certified", n_errors=0, counterexample=None), False),
         (refuted(-1e-9, 1e-8, status="undecided", counterexample=None), False),
     ],
-)
+)  # fmt: skip
 def test_a_certificate_names_refutations_within_rounding(found: Certificate, within: bool) -> None:
     assert within_rounding(found) is within
     once = note_rounding(found)

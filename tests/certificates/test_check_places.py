@@ -27,15 +27,13 @@ places, forms = (importlib.import_module(f"bare_check.{name}") for name in ("pla
 METHOD = "every path of an automaton, by places and states"
 SHAPES = {
     "learned, GELU": {
-        "mlp": {"d_mlp": 5, "activation": "gelu"},
-        "positions": "learned",
-        "bias": {"q": True, "v": True},
+        "mlp": {"d_mlp": 5, "activation": "gelu"}, "positions": "learned", "bias": {"q": True, "v": True},
     },
     "rotary, gated SiLU": {"mlp": {"d_mlp": 5, "activation": "silu", "gated": True, "bias": False}},
     "adjacent pairs, ReLU": {"mlp": {"d_mlp": 4}, "rotary_pairs": "adjacent", "rotary_base": 3.0, "rotary_dim": 2},
     "query-key norm, tied": {"mlp": None, "query_key_norm": True, "tied_embeddings": True, "scale": 1.5},
     "no norm but the last": {"mlp": {"d_mlp": 3, "activation": "silu"}, "norm": "none", "positions": "none"},
-}
+}  # fmt: skip
 
 CHECKSUMS = (1462398931, 773821156, 3217883176, 2069249687, 3891248709)
 

@@ -107,12 +107,10 @@ def test_second_derivatives_stay_below_their_table() -> None:
 
 MACHINES: dict[str, Callable[[Machine, np.ndarray, np.ndarray], np.ndarray]] = {
     **{name: (lambda m, x, y, name=name: m.activation(x, name)) for name in ACTIVATIONS},
-    "linear": lambda m, x, y: m.matmul(x.T, WEIGHT, WEIGHT[0]).T,
-    "add": lambda m, x, y: m.off(x + y),
-    "product": lambda m, x, y: m.off(x * y),
-    "rms": lambda m, x, y: m.norm(x.T, "rms", GAIN, np.zeros(1), 1e-5).T,
+    "linear": lambda m, x, y: m.matmul(x.T, WEIGHT, WEIGHT[0]).T, "add": lambda m, x, y: m.off(x + y),
+    "product": lambda m, x, y: m.off(x * y), "rms": lambda m, x, y: m.norm(x.T, "rms", GAIN, np.zeros(1), 1e-5).T,
     "layer norm": lambda m, x, y: m.norm(x.T, "layer", GAIN, GAIN, 1e-5).T,
-}
+}  # fmt: skip
 USED = {"relu": (0, 0), "gelu": (0.9, 1), "gelu_new": (0.9, 1), "silu": (0.15, 0.5), "linear": (0.6, 0.8),
         "add": (0.9, 1), "product": (0.9, 1), "rms": (0.3, 0.6), "layer norm": (0.25, 0.6)}  # fmt: skip
 """Which share of the bound a machine that rounds badly comes to, at least and at most."""

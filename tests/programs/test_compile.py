@@ -60,11 +60,8 @@ def test_dead_neurons_do_something_that_nothing_reads() -> None:
 def test_answers_logits_and_variables(shift: int) -> None:
     """On all inputs, plain, with decoys, and rotated: logits and residual directions, to 1e-9."""
     cases = [
-        (ENDS, {}),
-        (majority(MORE), {"shortest": 2}),
-        (majority(OTHER), {"shortest": 1}),
-        (counts(4), {"last": "="}),
-    ]
+        (ENDS, {}), (majority(MORE), {"shortest": 2}), (majority(OTHER), {"shortest": 1}), (counts(4), {"last": "="}),
+    ]  # fmt: skip
     changes = [{}, {"decoys": 5, "seed": 1}, {"rotate": 2, "decoys": 2}, {"rotate": 2, "dead": 3}]
     for (program, given), changed in zip(cases, changes[shift:] + changes[:shift], strict=True):
         model = interp.compile(program, **given, **changed)

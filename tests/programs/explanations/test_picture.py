@@ -11,11 +11,9 @@ from interp.programs.explanations.findings import WIDTH, in_order, svg
 LONG = "reads " + "a long quantity " * 20
 PARTS = (
     PartRole("head 1.0", "explained", "attends to <its> own", "attends to <its> own"),
-    PartRole("MLP 0", "kept"),
-    PartRole("head 0.0", "not used"),
-    PartRole("head 0.1", "explained", LONG, LONG),
+    PartRole("MLP 0", "kept"), PartRole("head 0.0", "not used"), PartRole("head 0.1", "explained", LONG, LONG),
     PartRole("head 0.2", "explained", LONG, LONG),
-)
+)  # fmt: skip
 SVG, RECT = "{http://www.w3.org/2000/svg}text", "{http://www.w3.org/2000/svg}rect"
 
 

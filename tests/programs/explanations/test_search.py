@@ -11,10 +11,8 @@ from interp.programs.explanations.search import Data, nearest, search
 
 SETTING = Setting(("0", "1"), (), False, ("no", "yes"))
 ZEROS, ONES, FIRST = (
-    Quantity(SETTING, "count", ("0",)),
-    Quantity(SETTING, "count", ("1",)),
-    Quantity(SETTING, "place", (0,)),
-)
+    Quantity(SETTING, "count", ("0",)), Quantity(SETTING, "count", ("1",)), Quantity(SETTING, "place", (0,)),
+)  # fmt: skip
 DRAWN = np.random.default_rng(0)
 VALUES = [DRAWN.integers(0, 8, 4_000), DRAWN.integers(0, 8, 4_000), DRAWN.integers(0, 2, 4_000)]
 

@@ -7,13 +7,10 @@ from interp.support.figures.drawing import color_limits, color_range, compact, i
 @pytest.mark.parametrize(
     ("values", "center", "expected"),
     [
-        ([1.0, np.nan, 3.0, np.inf], None, (1.0, 3.0)),
-        ([2.0, 2.0], None, (1.5, 2.5)),
-        ([np.nan], None, (0.0, 1.0)),
-        ([-1.0, 3.0], 0, (-3.0, 3.0)),
-        ([0.0, 0.0], 0, (-1.0, 1.0)),
+        ([1.0, np.nan, 3.0, np.inf], None, (1.0, 3.0)), ([2.0, 2.0], None, (1.5, 2.5)), ([np.nan], None, (0.0, 1.0)),
+        ([-1.0, 3.0], 0, (-3.0, 3.0)), ([0.0, 0.0], 0, (-1.0, 1.0)),
     ],
-)
+)  # fmt: skip
 def test_color_range(values, center, expected):
     assert color_range(values, center) == expected
 

@@ -43,13 +43,10 @@ def test_metrics_by_size_draws_quartiles():
 def test_ratios_that_a_logarithm_cannot_show_stand_at_the_edge():
     frame = pd.DataFrame(
         {
-            "head": [0, 1, 2],
-            "w01": [0.0, 1.0, 1e-6],
-            "w02": [np.inf, 30.0, 30.0],
-            "s_acc": [0.5, 1.0, 1.0],
+            "head": [0, 1, 2], "w01": [0.0, 1.0, 1e-6], "w02": [np.inf, 30.0, 30.0], "s_acc": [0.5, 1.0, 1.0],
             "category": ["failed", "successful", "successful"],
         }
-    )
+    )  # fmt: skip
     figure = attention_ratios(frame)
     dots = {trace.name: trace for trace in figure.data if trace.x[0] is not None}  # the legend's have no place
     assert (dots["failed"].x[0], dots["failed"].y[0]) == (1e-12, 1e12)
