@@ -302,7 +302,7 @@ def explain(
     """Read the program of a model's parts, as Python.
 
     If the parts add up to no program, search for a rule that gives the answers, and say which of the two it is. Exit
-    code 3: there is neither, as where a model is explained in part.
+    code 3: there is neither, for example if the model is explained in part.
     """
     if out is not None and not out.parent.is_dir():
         raise InterpError(f"cannot write {out}: the folder {out.parent} does not exist")

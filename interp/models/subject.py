@@ -243,8 +243,8 @@ class Subject:
         return self.shared("classes", batch, lambda: right_classes(self.task, batch, self.read_at))
 
     def shared(self, what: str, batch: Batch, make: Callable[[], Value]) -> Value:
-        """Make what depends on a batch, and of the model on its read position and the direction of attention alone:
-        models that are compared share it (see programs.many)."""
+        """Return make(). Models that are compared make it once for all of them (see programs.many): it depends on the
+        batch, and on nothing of the model but its read position and the direction of its attention."""
         return make()
 
     def in_format(self, dtype: torch.dtype) -> Subject:
@@ -261,7 +261,8 @@ class Subject:
         plain = chunk is None and batch.counts is None and self.token_ids is None
         if plain and self.count_space and self.read_at != "all":  # rows become counts, and no pattern is built
             counted = self.shared("counts", batch, lambda: self._counted(batch, places))
-            outputs = [self.task_model.read_counts(rows).cpu() for rows in counted]
+            device = self.model.cfg.device or "cpu"
+            outputs = [self.task_model.read_counts(rows.to(device, rows.counts.dtype)).cpu() for rows in counted]
         else:
             outputs = []
             for here in self.chunks(batch, chunk):
@@ -273,14 +274,13 @@ class Subject:
 
     def _counted(self, batch: Batch, places: Bool[Tensor, "rows length"]) -> list[CountedRows]:
         """The reads as counts of tokens, in pieces of bounded memory."""
-        spec, device, pieces = self.task_model.spec, self.model.cfg.device or "cpu", []
+        spec, pieces = self.task_model.spec, []
         size = max(1, COUNTED // batch.tokens.shape[1])
         for start in range(0, len(batch), size):
             piece = self.trimmed(batch[start : start + size])
             at = places[start : start + size].nonzero(as_tuple=True)[1]
             tokens = self.inputs(piece.tokens)
-            counted = counted_at(spec, self.task.d_vocab, tokens, at, torch.ones_like(tokens))
-            pieces.append(counted.to(device, counted.counts.dtype))
+            pieces.append(counted_at(spec, self.task.d_vocab, tokens, at, torch.ones_like(tokens)))
         return pieces
 
     def _outputs(self, batch: Batch, places: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ class InputsTried:
         paths, for each way of drawing where from.
 
         way: "query", "key" or "value" of a head. of_its_kind: only from positions of the same kind: of the same mark,
-        or of content. None stays with what cannot be tried, such as a position that is not added to the stream.
+        or of content. What cannot be tried, such as a position that is not added to the stream, counts as 0.
         """
         added = {source: self.written(source) for source in sources}
         if not self.running.paths or not added or any(value is None for value in added.values()):

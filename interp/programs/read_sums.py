@@ -34,11 +34,10 @@ LOST = 0.006
 first reading; in the second, they may lose none."""
 LEAST = 0.993
 """Least share of each frequent answer that stays."""
-SWAPPED = 0.99
-"""Share of the model's answers that a description must give with values of another row, if its longest form does; see
-Reading.of_other_rows."""
-NOTHING_MORE = 0.99
-"""Share of the answers that must stay with all that an MLP does not read, by its description, from another row."""
+FROM_OTHER_ROWS = 0.99
+"""Share of the model's answers that must stay if all that an MLP does not read, by its description, is from another
+row; and, in the finest reading (see Reading.of_other_rows), share that a description must give if values are from
+another row. Where the longest description falls short of it, that one's share takes its place."""
 ACCURACY = 0.002
 """Root of the mean square of the relative error of a length."""
 
@@ -298,17 +297,17 @@ def _head(reading: Reading, part: Part, found: Quantized, enough: float, by: Sum
     d = weights["Q"].shape[1]
     best = {side: list(one.features) for side, one in reads.items()}
 
-    most = 0.0
+    wanted = 0.0  # of values in other rows
 
     def good(names: dict[str, list[str]], products: int = d, n: int = d) -> bool:
         if not names["V"]:
             return False
         value = made(names, products, n)[2]
-        return stays(reading, part, found, value, enough) and same_elsewhere(reading, part, value) >= most
+        return stays(reading, part, found, value, enough) and same_elsewhere(reading, part, value) >= wanted
 
     if not good(best):
         return None
-    most = min(SWAPPED, same_elsewhere(reading, part, made(best, d, d)[2]))
+    wanted = min(FROM_OTHER_ROWS, same_elsewhere(reading, part, made(best, d, d)[2]))
     for side in "VKQ":
         others = {**best}
         some = fewest(reads[side].by_spread(weights[side]), lambda some: good({**others, side: some}))  # noqa: B023
@@ -318,8 +317,8 @@ def _head(reading: Reading, part: Part, found: Quantized, enough: float, by: Sum
 
 
 def same_elsewhere(reading: Reading, head: Part, value: Tensor) -> float:
-    """The share of the model's answers with a head's value from another row that stay if what is put there is what a
-    description gives that row."""
+    """The share of the model's answers that stay if a head's value from another row is replaced by what the head's
+    description gives in that row."""
     if not reading.of_other_rows:
         return 1.0
     running, shares = reading.running, list[float]()
@@ -372,15 +371,15 @@ def _mlp(reading: Reading, part: Part, found: Quantized, enough: float, by: Sums
     if not good(list(reads.features), neurons):
         return None
     every = reads.by_spread(w_in)
-    least = min(NOTHING_MORE, nothing_more(reading, part, every))
+    least = min(FROM_OTHER_ROWS, nothing_more(reading, part, every))
     names = fewest(every, lambda some: nothing_more(reading, part, some) >= least and good(some, neurons))
     swapped = as_swapped(reading, part, names) if reading.of_other_rows else []
-    most = min(SWAPPED, same_when_swapped(reading, made(names, neurons), swapped))
+    wanted = min(FROM_OTHER_ROWS, same_when_swapped(reading, made(names, neurons), swapped))
 
     def enough_neurons(some: Sequence[int]) -> bool:
         if not some or not good(names, some):
             return False
-        return same_when_swapped(reading, made(names, some), swapped) >= most
+        return same_when_swapped(reading, made(names, some), swapped) >= wanted
 
     order = (reading.variable(*made(names, neurons)[0])[where].std(0) * w_out.norm(dim=1)).argsort().tolist()
     n = len(order) - 1  # as many as can go at once, then one by one
@@ -389,7 +388,7 @@ def _mlp(reading: Reading, part: Part, found: Quantized, enough: float, by: Sums
 
 
 def as_swapped(reading: Reading, mlp: Part, names: Sequence[str]) -> list[Swapped]:
-    """What the model answers if one source of the variables that an MLP reads is, for the MLP, that of another row."""
+    """What the model answers if an MLP reads one of its sources from another row, for each source in turn."""
     running, added = reading.running, reading.sources(mlp)
     found = []
     for source in sorted(set[str]().union(*map(reading.writers, names)) & set(added)):
@@ -403,7 +402,7 @@ def as_swapped(reading: Reading, mlp: Part, names: Sequence[str]) -> list[Swappe
 
 
 def same_when_swapped(reading: Reading, described: Described, swapped: Sequence[Swapped]) -> float:
-    """The share of these answers that the description of an MLP gives: the smallest of any source."""
+    """The smallest share of these answers, over the sources, that the description of an MLP gives."""
     if not swapped:
         return 1.0
     steps, vectors, value = described

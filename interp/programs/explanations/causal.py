@@ -84,10 +84,10 @@ def least(
 
 
 def may_lose(program: Program, agreement: Agreement) -> float:
-    """The share of the answers that a program may lose with inputs that decide next to none of the model's.
+    """The share of the answers that a program may lose when it is freed of inputs that decide next to none of them.
 
-    None if it gives all of them, unless it holds fitted sums: those may have one more input for an answer in ten
-    thousand.
+    A program that gives all answers may lose none, unless it holds fitted sums: these may need one more input for a
+    single answer in ten thousand.
     """
     fitted = any(isinstance(step, Sums) for step in program.steps)
     return LOSS if agreement.share < 1 or fitted else 0.0
@@ -111,8 +111,8 @@ def judge(reading: Reading, program: Program, fresh: FreshInputs, to_the_first: 
     described = {step.part for step in program.steps}
     copies = {part: other for part, other in reading.alike.items() if part not in described and other in described}
     best = judged(copies)
-    while len(best.more) and (further := carriers(reading, best)):
-        copies |= further
+    while best.more and (further := carriers(reading, best)).keys() - copies.keys():
+        copies = {**copies, **further}
         again = judged(copies)
         if not all(role.interchange.shown for role in again.variables):
             break
@@ -121,11 +121,11 @@ def judge(reading: Reading, program: Program, fresh: FreshInputs, to_the_first: 
 
 
 def carriers(reading: Reading, judged: Judged) -> dict[str, str]:
-    """Where parts read more than the program says: the fewest parts that the program does without, and in which its
-    variables live, too, with which they do not; and the first place of each one's variable.
+    """Further places of the program's variables, each with the first place of its variable.
 
-    Such a part stands in for a place of the variable; or it reads nothing but the variable, so that what it writes
-    follows from it.
+    They are looked for where a part, or the readout, reads more than the program says. A further place is a part that
+    the program does without, and that stands in for a place of the variable, or reads nothing but the variable, so that
+    what it writes follows from it. As few are taken as are needed, so that nothing more is read.
     """
     tried, parts = reading.tried, {str(part): part for part in reading.running.parts}
     known = holders(reading, judged)
@@ -144,7 +144,7 @@ def carriers(reading: Reading, judged: Judged) -> dict[str, str]:
 
 
 def holders(reading: Reading, judged: Judged) -> dict[str, str]:
-    """The parts that may hold a variable besides its places, and the first of these; see carriers."""
+    """The parts that may be further places of a variable, and the first place of that variable; see carriers."""
     spare = [part for part, role in judged.roles.items() if role.status in ("not read", *OUT)]
     parts = {str(part): part for part in reading.running.parts}
     groups = [set(map(str, group)) for group in reading.groups]
@@ -182,28 +182,31 @@ def reads_more(
 def reads_of_parts(
     program: Program, roles: Mapping[Part, PartRole], variables: Sequence[VariableRole]
 ) -> dict[str, tuple[set[str], str]]:
-    """What each part, and the readout, reads by the program, with what carries it, too; and the sides of a head."""
+    """What each part, and the readout, reads by the program, and what else carries that; and on which sides of a head
+    ("" for others)."""
     described = {step.part for step in program.steps}
-    together = [*(set(role.places) for role in variables), *({str(part), role.like} for part, role in roles.items())]
+    alike = ({str(part), role.like} for part, role in roles.items() if role.like)
+    together = [*(set(role.places) for role in variables), *alike]
     reads: dict[str, tuple[set[str], str]] = {}
     for reader, step in readers(program):
         read = {source for _, name in inputs(step) for source in writers(program, name, reader) or [name]}
         read |= {name for places in together if places & read for name in places - described}
-        sides = "v" if isinstance(step, Head) and step.evened else "qkv"
+        sides = "" if not isinstance(step, Head) else "v" if step.evened else "qkv"
         reads[reader] = reads.get(reader, (set(), ""))[0] | read, sides
     return reads
 
 
 def readers(program: Program) -> list[tuple[str, Step]]:
-    """The steps that read from the model's stream, each with its part; what is computed of variables is not one: it is
-    read by a later step, or of the head's own value."""
+    """The steps that read from the model's stream, each with its part. A step that is computed from variables is not
+    one of them: a later step reads it, or it is part of what the head itself carries."""
     steps = [(getattr(step, "part", ""), step) for step in program.steps]
     kept = [(part, step) for part, step in steps if part and (part.startswith("MLP") or isinstance(step, Head))]
     return [*kept, (READOUT, program.answer)] if program.answer.of else kept
 
 
 def reads_less(reading: Reading, program: Program) -> tuple[ReadsLess, ...]:
-    """What is read in the program, although next to none of the model's answers change with it alone from elsewhere."""
+    """The inputs that the program reads, although next to none of the model's answers change if one of them is taken
+    from elsewhere."""
     parts, tried, less = {str(part): part for part in reading.running.parts}, reading.tried, list[ReadsLess]()
     for reader, step in readers(program):
         part = parts.get(reader)

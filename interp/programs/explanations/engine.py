@@ -313,22 +313,22 @@ def lists(program: Program, population: Population, apart: int, parameters: int)
 
 
 def told_apart(subject: Subject, batch: Batch) -> int:
-    """How many of these inputs a model can tell apart: without positions, those that differ in the token that is read
-    or in how often each token occurs (up to there, if no later ones are seen)."""
-    model = subject.model
+    """How many of these inputs a model can tell apart: all, or, without positions, those that differ in the token that
+    is read or in how often each token occurs (up to there, if no later ones are seen)."""
+    model, tokens = subject.model, batch.tokens
     if not isinstance(model, TaskModel) or model.spec.symmetry not in ("counts", "distinct_tokens"):
         return len(batch)
 
     def different() -> int:
-        reads = reads_of(subject, batch)
-        seen = batch.attention_mask[reads.rows]
-        if model.cfg.attention_dir == "causal":
-            seen = seen & (torch.arange(seen.shape[1]) <= reads.positions[:, None])
-        tokens = batch.tokens[reads.rows]
-        here = tokens.gather(1, reads.positions[:, None])
-        return len(torch.cat([here, tokens.masked_fill(~seen, -1).sort(1).values], 1).unique(dim=0))
+        # Each token has two random numbers: one is added up over what is seen, the other stands for the token read.
+        random = torch.Generator().manual_seed(0)
+        seen, read = torch.randint(2**62, (2, len(subject.task.vocabulary)), generator=random)
+        sums = seen[tokens].masked_fill(~batch.attention_mask, 0).cumsum(1)
+        if model.cfg.attention_dir != "causal":
+            sums = sums[:, -1:].expand_as(sums)
+        return len(reads_of(subject, batch).pick(sums + read[tokens]).unique())
 
-    return subject.shared("different inputs", batch, different)
+    return min(len(batch), subject.shared("different inputs", batch, different))
 
 
 def in_order(batch: Batch, n: int) -> Batch:

@@ -343,8 +343,13 @@ NAMED = 3
 """Most groups of parts whose description the summary repeats."""
 ELSEWHERE = 0.05
 """Up to which share of a head's attention may go elsewhere than it is described."""
-WAYS = {"query": "the queries of ", "key": "the keys of ", "value": "the values of ", "in": ""}
-"""How a part reads, before its name."""
+WAYS = {
+    "query": "the queries of {} read",
+    "key": "the keys of {} read",
+    "value": "the values of {} read",
+    "in": "{} reads",
+}
+"""Which part reads, and on which side of a head."""
 LISTED = 9
 """Most parts at their means that are named."""
 
@@ -470,7 +475,7 @@ def _shares(cases: Sequence[Cases]) -> str:
 
 
 def imitated(explanation: Explanation, short: bool = False) -> str:
-    """Why a program that gives the answers is not said to be what the model does. short: reasons only."""
+    """Why a program that gives the answers is not said to be what the model does. short: reasons, without numbers."""
     odd, untold = (
         [variable.name for variable in explanation.variables if variable.interchange.verdict == verdict]
         for verdict in ("refuted", "too few cases")
@@ -485,8 +490,7 @@ def imitated(explanation: Explanation, short: bool = False) -> str:
             f"{'the program' if odd or short else 'it'} does without {parts_words(unread)}, which the model uses"
         )
     if explanation.more:
-        more = _reads_more(explanation, "the program says")
-        text.append(more.split(":")[0] if short else more)
+        text.append(_reads_more(explanation, "the program says", short))
     if untold:
         text.append(f"too few cases tell whether the model computes with {_variables(untold)} as the program does")
     level = f"{'Imitated' if wrong else 'Undecided'}{_as_network(explanation)}"
@@ -494,9 +498,11 @@ def imitated(explanation: Explanation, short: bool = False) -> str:
     return f"{level}{'' if short else _proved(explanation)}: {gives}{', and '.join(text)}."
 
 
-def _reads_more(explanation: Explanation, phrase: str) -> str:
-    """Which parts read more than is said, as a sentence without its end."""
+def _reads_more(explanation: Explanation, phrase: str, short: bool = False) -> str:
+    """Which parts read more than is said, as a sentence without its end. short: without numbers."""
     readers = [entry.reader for entry in explanation.more]
+    if short:
+        return f"{_readers(readers)} more than {phrase}"
     left = words.at_least(min(entry.left for entry in explanation.more))
     rest = f"the rest of what {'it reads' if len(readers) == 1 else 'they read'}"
     stay = f"with {rest} taken from another input, {left} of the model's answers stay"
@@ -508,21 +514,22 @@ def _reads_more(explanation: Explanation, phrase: str) -> str:
 
 
 def _reads_less(found: Explanation) -> list[str]:
-    """From what is read next to none of the model's answers follow, as a sentence."""
+    """What is read although next to none of the model's answers depend on it, as a sentence."""
     if not found.less:
         return []
-    inputs = []
+    reads = []
     for entry in found.less:
         plain = [_source(name) for name in entry.sources if name in ("token", "position")]
         parts = [name for name in entry.sources if name not in ("token", "position")]
         what = words.joined([*plain, *([parts_words(parts)] if parts else [])])
-        inputs.append(f"{what} in {WAYS[entry.way]}{entry.reader}")
+        reads.append(f"{WAYS[entry.way].format(entry.reader)} {what}")
     least = min(entry.left for entry in found.less)
     left = "all" if least == 1 else f"{words.at_least(least)} or more"
+    where = "In the program" if found.program is not None else "By their descriptions"
+    this, it = ("this", "it") if len(reads) == 1 else ("any one of these", "one of these")
     return [
-        f"Of what {'the program reads' if found.program is not None else 'the descriptions read'}, next to none of the "
-        f"model's answers follow from {words.joined(inputs)}: with {'it' if len(inputs) == 1 else 'one of these'} from "
-        f"elsewhere, {left} of the answers stay."
+        f"{where}, {words.joined(reads)}, but next to none of the model's answers depend on {this}: with {it} taken "
+        f"from elsewhere, {left} of the answers stay."
     ]
 
 

@@ -158,15 +158,16 @@ def test_a_card_first_says_why_it_is_imitated(briefly: str) -> None:
 def test_what_next_to_no_answer_follows_from_is_said() -> None:
     token = ReadsLess("MLP 0", "in", ("token",), 1.0)
     one = replace(by_program("explained", variable("head 0.0", (100, 100))), less=(token,))
-    said = "Of what the program reads, next to none of the model's answers follow from the token in MLP 0: with it from"
-    assert f"{said} elsewhere, all of the answers stay. By itself," in one.sentence
+    said = "In the program, MLP 0 reads the token, but next to none of the model's answers depend on this: with it"
+    assert f"{said} taken from elsewhere, all of the answers stay. By itself," in one.sentence
     both = replace(one, less=(token, ReadsLess("head 1.0", "key", ("position", "head 0.0", "head 0.1"), 0.9995)))
     assert (
-        "the token in MLP 0 and the position and heads 0.0 and 0.1 in the keys of head 1.0: with one of these from "
-        "elsewhere, 0.9995 or more of the answers stay."
+        "MLP 0 reads the token and the keys of head 1.0 read the position and heads 0.0 and 0.1, but next to none of "
+        "the model's answers depend on any one of these: with one of these taken from elsewhere, 0.9995 or more of the "
+        "answers stay."
     ) in both.sentence
     assert Explanation.from_json(both.to_json()) == both
-    assert "Of what the descriptions read, next to none" in replace(FOUND, less=(token,)).sentence
+    assert "By their descriptions, MLP 0 reads the token, but" in replace(FOUND, less=(token,)).sentence
 
 
 def test_what_too_few_cases_tell_is_left_open() -> None:
