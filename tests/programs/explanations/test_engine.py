@@ -53,7 +53,7 @@ def test_variables_have_names_where_positions_are_known() -> None:
 def test_moved_rows_are_for_refuted_variables_without_sums() -> None:
     found, counted = (
         replace(interp.explain(model), level="imitated")
-        for model in (interp.compile(ENDS), interp.build("algorithmic/max-of-k-exact", K=2, v=3))
+        for model in (interp.compile(ENDS), interp.build("algorithmic/max-of-k-exact", K=3, v=3))
     )
     refuted, few = (Interchange(Cases(n, 4, n), Cases(100, 100, 100)) for n in (100, 4))
     roles = {one.verdict: (VariableRole("it", ("head 0.0",), "", one),) for one in (refuted, few)}
@@ -325,21 +325,29 @@ def test_a_listing_is_no_explanation() -> None:
     assert lists(program, nine, nine.n, 10_000) == f"has 9 constants for {nine.n} inputs"
     assert lists(program, drawn, drawn.n, 9 * MOST_SUMS) == ""
     assert lists(program, drawn, drawn.n, 9 * MOST_SUMS - 1) == "has 9 constants; the model has 35 parameters"
+    apart = "has 9 constants for 5 inputs that the model can tell apart"
+    assert lists(program, nine, 5, 10_000) == lists(program, drawn, 5, 10_000) == apart
+    assert lists(program, sample(task, 9), 5, 10_000) == ""
     plain = replace(program, steps=(), answer=replace(answer, of=("token",), weights=(eye,)))
     assert lists(plain, drawn, drawn.n, 1) == ""
 
 
-def test_inputs_of_equal_counts_are_one() -> None:
-    """Of 27 strings of three letters, 10 differ in their counts, and 18 in these or in the last letter."""
-    model = interp.build("algorithmic/max-of-k-exact", K=3, v=3)
+@pytest.mark.parametrize(("name", "given", "n"), [("algorithmic/max-of-k-exact", {"K": 3, "v": 3}, 10),
+                                                  ("histogram/dot-exact", {"T": 2, "L": 3}, 6)])  # fmt: skip
+def test_inputs_of_equal_counts_are_one(name: str, given: dict[str, int], n: int) -> None:
+    """Of 27 strings of three letters, 10 differ in their counts; of three places in 8 of two letters, 6 in these or in
+    the letter that is there."""
+    model = interp.build(name, **given)
     inputs = everything(model.task)
     reads = reads_of(Subject.of(model), inputs.batch)
     rows = [tuple(row) for row in inputs.batch.tokens.tolist()]
-    here = [row[at] for row, at in zip(rows, reads.positions.tolist())]
-    assert told_apart(Subject.of(model), inputs.batch) == len(
-        {(tuple(sorted(row)), one) for row, one in zip(rows, here)}
-    )
-    assert told_apart(Subject.of(interp.compile(ENDS)), everything(interp.compile(ENDS).task).batch) == 8
+    here = [(sorted(rows[row]), rows[row][at]) for row, at in zip(reads.rows.tolist(), reads.positions.tolist())]
+    assert told_apart(Subject.of(model), inputs.batch) == len({str(one) for one in here}) == n
+
+
+def test_inputs_at_other_places_are_others() -> None:
+    model = interp.compile(ENDS)
+    assert told_apart(Subject.of(model), everything(model.task).batch) == 8
 
 
 def test_a_memorized_table_is_as_long_as_its_inputs() -> None:

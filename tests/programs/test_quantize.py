@@ -1,0 +1,13 @@
+"""Numbers of rows, against torch's own."""
+
+import pytest
+import torch
+
+from interp.programs.quantize import numbered
+
+
+@pytest.mark.parametrize("most", [2, 20_000, 2**30], ids=["few", "many", "too large for one number"])
+def test_equal_rows_have_one_number_in_order(most: int) -> None:
+    rows = torch.randint(-most, most, (60, 2), generator=torch.Generator().manual_seed(most)).double()
+    rows[30:50] = rows[:20]
+    assert numbered(rows).tolist() == rows.unique(dim=0, return_inverse=True)[1].tolist()
