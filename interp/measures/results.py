@@ -133,6 +133,8 @@ def _rows(task: Task, inputs: Any) -> list[list[int]]:
     if isinstance(inputs, str):
         return [task.parse(inputs)]
     if isinstance(inputs, Tensor):
+        if inputs.ndim not in (1, 2):
+            raise InterpError(f"inputs of shape {tuple(inputs.shape)}: give one row of ids, or (rows, length)")
         inputs = inputs.tolist()
     if not isinstance(inputs, list | tuple):
         raise InterpError(

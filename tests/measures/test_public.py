@@ -115,7 +115,8 @@ def test_inputs_are_text_tokens_ids_or_batches() -> None:
         found = as_batch(Subject.of(model), given)
         assert found.tokens.tolist() == [ids]
         assert found.labels.tolist() == [4]
-    for wrong, said in (([], "there is no input"), ([2.5], "2.5 is neither a token")):
+    for wrong, said in (([], "there is no input"), ([2.5], "2.5 is neither a token"),
+                        (wanted.tokens[None], r"inputs of shape \(1, 1, 5\): give one row")):  # fmt: skip
         with pytest.raises(InterpError, match=said):
             interp.logit_lens(model, wrong)
     count01 = interp.load("count01/minimal")

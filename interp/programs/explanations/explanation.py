@@ -545,7 +545,7 @@ def _readers(names: Sequence[str]) -> str:
 
 
 def _variables(names: Sequence[str]) -> str:
-    return words.joined(names) if len(names) <= NAMED else f"{len(names)} of its variables"
+    return words.joined(names) if len(names) <= NAMED else f"{len(names)} of the program's variables"
 
 
 def scores(found: Explanation) -> list[str]:
