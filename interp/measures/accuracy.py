@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, check_size
 from interp.measures.results import Figure, Inputs, Result, as_batch, draw
-from interp.measures.runs import ScoreWithLoss, work_of
+from interp.measures.runs import ScoreWithLoss, reads_of, work_of
 from interp.models.architecture.answers import find_positions, losses
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Model, Subject
@@ -140,17 +140,16 @@ def accuracy_on(model: Model, population: Population) -> Accuracy:
     subject, batch = Subject.of(model), population.batch
     if not len(batch) or not len(logits := subject.logits(batch)):
         raise InterpError(f"task {subject.task.name} has no answers to check in a batch of {len(batch)} inputs")
-    good, classes = subject.right_of(logits, batch).cpu(), subject.classes(batch).cpu()
-    reads = subject.read_mask(batch).cpu().nonzero()
-    lost = losses(logits.double(), classes, subject.decision)
+    good, reads = subject.right_of(logits, batch).cpu(), reads_of(subject, batch)
+    lost = losses(logits.double(), reads.classes, subject.decision)
     score = ScoreWithLoss(
         len(good), int(good.sum()), len(batch), population.exact, math.nan if lost is None else float(lost.sum())
     )
     weighted = None
     if population.exact and population.weights is not None:
-        weight = population.weights[reads[:, 0]]
+        weight = population.weights[reads.rows]
         weighted = float((good.double() * weight).sum() / weight.sum())
-    by_class, by_position = (_apart(good, kinds, population.exact) for kinds in (classes, reads[:, 1]))
+    by_class, by_position = (_apart(good, kinds, population.exact) for kinds in (reads.classes, reads.positions))
     by_class.insert(0, "answer", [task_word(subject, index) for index in by_class.pop("kind")])
     return Accuracy(score, weighted, by_class, by_position.rename(columns={"kind": "position"}), population.on)
 
@@ -162,10 +161,11 @@ def task_word(subject: Subject, index: int) -> str:
 
 def _apart(good: Bool[Tensor, "reads"], kinds: Int[Tensor, "reads"], exact: bool) -> pd.DataFrame:
     """Return the accuracy for each kind of read: columns kind, answers, accuracy, low, high."""
+    values, at = kinds.unique(return_inverse=True)
+    n, right = torch.bincount(at), torch.bincount(at, weights=good.double())
     rows = []
-    for kind in kinds.unique().tolist():
-        mine = good[kinds == kind]
-        score = Score(len(mine), int(mine.sum()), len(mine), exact)
+    for kind, answers, good_answers in zip(values.tolist(), n.tolist(), right.tolist(), strict=True):
+        score = Score(answers, int(good_answers), answers, exact)
         rows.append((kind, score.n, score.accuracy, score.low, score.high))
     return pd.DataFrame(rows, columns=["kind", "answers", "accuracy", "low", "high"])
 

@@ -75,11 +75,14 @@ class InputsTried:
             places.append((rows, moved) if bool(moved.any()) else (kinds, torch.ones_like(moved)))
         return tuple(places)
 
-    def written(self, source: str) -> Tensor | None:
-        """What a source adds to the residual stream; None if it adds nothing there."""
-        if source in ("token", "position"):
-            return self.running.embedded(source)
-        return self.running.written(next(part for part in self.running.parts if str(part) == source))
+    def value(self, source: str) -> Tensor | None:
+        """The value of a part, or what "token" and "position" add to the residual stream; None if they add nothing."""
+        part = self._parts.get(source)
+        return self.running.embedded(source) if part is None else self.running.value(part)
+
+    @cached_property
+    def _parts(self) -> dict[str, Part]:
+        return {str(part): part for part in self.running.parts}
 
     def matters(
         self, reader: Part | None, way: str, sources: Sequence[str], stay: float = 1.0, of_its_kind: bool = False
@@ -99,11 +102,11 @@ class InputsTried:
         way: "query", "key" or "value" of a head. of_its_kind: only from positions of the same kind: of the same mark,
         or of content. What cannot be tried, such as a position that is not added to the stream, counts as 0.
         """
-        added = {source: self.written(source) for source in sources}
-        if not self.running.paths or not added or any(value is None for value in added.values()):
+        values = {source: self.value(source) for source in sources}
+        if not self.running.paths or not values or any(value is None for value in values.values()):
             yield 0.0
             return
-        whole = {source: value for source, value in added.items() if value is not None}
+        whole = {source: value for source, value in values.items() if value is not None}
         ways = () if reader is None or reader.head is None else (SIDES[way],)
         drawn = [kinds for _, kinds, _, _ in self.donors] if of_its_kind else chain(*self.donors)
         for donors in drawn:
@@ -118,8 +121,8 @@ class InputsTried:
         running = self.running
         if not running.paths:
             return 1.0
-        added = {source: self.written(source) for source in self.sources(reader) if source not in said}
-        whole = {source: value for source, value in added.items() if value is not None}
+        values = {source: self.value(source) for source in self.sources(reader) if source not in said}
+        whole = {source: value for source, value in values.items() if value is not None}
         if not whole:
             return 1.0
         stays = (
@@ -143,13 +146,16 @@ class InputsTried:
         return torch.equal(running.answers_with({head: z}), running.answers)
 
     def _stays(
-        self, reader: Part | None, sides: Sequence[str], added: Mapping[str, Tensor], donors: Mapping[str, Tensor]
+        self, reader: Part | None, sides: Sequence[str], values: Mapping[str, Tensor], donors: Mapping[str, Tensor]
     ) -> Bool[Tensor, "reads"]:
         """Which answers stay if a part reads these sources from elsewhere, by direct paths. donors: of each source."""
         self.check()
-        running = self.running
+        running, change = self.running, dict[str, Tensor]()
         at = running.reads.pick if reader is None else lambda value: value
-        change = {source: value.flatten(0, 1)[at(donors[source])] - at(value) for source, value in added.items()}
+        for source, value in values.items():
+            moved = value.flatten(0, 1)[at(donors[source])] - at(value)
+            part = self._parts.get(source)
+            change[source] = moved if part is None else running.writes(part, moved)
         if reader is None:
             answers = running.read_out(change)
         elif reader.head is None:

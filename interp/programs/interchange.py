@@ -87,7 +87,8 @@ class FreshInputs:
     @cached_property
     def all(self) -> Running:
         """All inputs."""
-        return Running.of(self.subject, self.population.batch)
+        batch = self.population.batch
+        return replace(Running.of(self.subject, batch), outputs=self.subject.logits(batch))
 
     @cached_property
     def some(self) -> Running:

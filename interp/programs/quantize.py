@@ -79,7 +79,11 @@ def quantize(
     exact = base - FIXED if strict else enough
     where = kinds.present
     fixed: tuple[int, ...] = ()
+    reached = kinds.reached(part)
     for kind in where:
+        if kind not in reached:
+            fixed += (kind,)
+            continue
         here = original[kinds.each == kind]
         if float((here - here[:1]).abs().max()) <= 1e-3 * float(original.abs().max()):  # one value as it is
             alike = [kinds.foreign(kinds.mean(value, fixed), kind)]

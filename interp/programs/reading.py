@@ -10,6 +10,7 @@ from operator import and_
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import linear
 
 from interp.measures.runs import Part
 from interp.programs.inputs_tried import InputsTried
@@ -308,11 +309,16 @@ class Reading:
         running = self.running
         if not running.paths:
             return None
-        added = self.sources(None if layer is None else Part(layer))
         other = self.kinds.shuffled if shuffled else self.kinds.mean
-        change = {name: other(value) - value for name, value in added.items()}
-        if layer is None:
-            change = {name: running.reads.pick(value) for name, value in change.items()}
+
+        def moved(value: Tensor) -> Tensor:
+            change = other(value) - value
+            return running.reads.pick(change) if layer is None else change
+
+        embedded = {name: running.embedded(name) for name in ("token", "position")}
+        change = {name: moved(value) for name, value in embedded.items() if value is not None}
+        before = [part for part in self.matter if layer is None or runs_before(part, Part(layer))]
+        change |= {str(part): running.writes(part, moved(running.value(part))) for part in before}
 
         def kept(out: Sequence[str]) -> Kept:
             self.check()
@@ -321,7 +327,7 @@ class Reading:
                 return Kept.of(running.read_out(changed), running.answers)
             return running.kept({Part(layer): running.mlp_on(layer, changed)})
 
-        return needed(list(added), kept)
+        return needed(list(change), kept)
 
     def read(self, part: Part) -> tuple[list[str] | None, ...]:
         """The sources that a head's queries, keys and values read, by how much what they add varies."""
@@ -332,10 +338,8 @@ class Reading:
         unseen = [] if "position" in added else ["position"]  # a model may add positions to scores, not to values
         sides: list[list[str] | None] = []
         for side, weights in (("query", attn.W_Q), ("key", attn.W_K), ("value", attn.W_V)):
-            spread = {
-                name: float((value @ weights[part.head].detach().float().cpu()).std(0).norm())
-                for name, value in added.items()
-            }
+            seen = weights[part.head].detach().float().cpu().T.contiguous()  # a transposed matrix is slow
+            spread = {name: float(linear(value, seen).std(0).norm()) for name, value in added.items()}
             read = [name for name, size in spread.items() if size >= READ * max(spread.values())]
             sides.append(read if side == "value" else [*unseen, *read])
         return tuple(sides)

@@ -77,6 +77,12 @@ class Kinds:
     def present(self) -> tuple[int, ...]:
         return tuple(kind for kind in self.each.unique().tolist() if kind >= 0)
 
+    def reached(self, part: Part) -> set[int]:
+        """The kinds of the positions at which a part may matter: of a last layer, those of the reads."""
+        if part.layer < len(self.running.blocks) - 1:
+            return {*self.present}
+        return {*self.running.reads.pick(self.each).tolist()}
+
     def mean(self, value: Tensor, kinds: tuple[int, ...] | None = None) -> Tensor:
         """A value with the positions of each kind (default: all) at their mean."""
         new = value.clone()

@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.func import functional_call
+from torch.nn import functional
 
 from interp.measures.runs import Edit, Part, heads_of, hooks_of, mlps_of, reads_of
 from interp.models.architecture.answers import decide
-from interp.models.architecture.blocks import PostNormBlock
+from interp.models.architecture.blocks import DescribedAttention, PostNormBlock
 from interp.models.lens.forward import AttentionForward
 from interp.models.subject import Subject, norm_follows_attention
 from interp.tasks import Batch
@@ -51,6 +52,8 @@ class Running:
     """The same before the last of these were replaced: what runs before them is known from there."""
     moved: Moved | None = None
     """The answers that must stay, where some rows take a variable from another row."""
+    outputs: Tensor | None = None
+    """What the model gives at the reads, if that is known without a run."""
 
     @classmethod
     def of(cls, subject: Subject, batch: Batch) -> Running:
@@ -75,7 +78,7 @@ class Running:
     def after(self, edits: Edits) -> Running:
         """The same with more parts replaced."""
         new = {part: value for part, value in edits.items() if self.replaced.get(part) is not value}
-        return replace(self, replaced={**self.replaced, **new}, earlier=self) if new else self
+        return replace(self, replaced={**self.replaced, **new}, earlier=self, outputs=None) if new else self
 
     @property
     def original(self) -> Running:
@@ -99,11 +102,16 @@ class Running:
             return self.earlier._at(name)
         return self._seen[name]
 
+    @cached_property
+    def _log_counts(self) -> Float[Tensor, "rows length"]:
+        assert self.counts is not None
+        return self.counts.log()
+
     def _with_counts(self, here: slice) -> list[tuple[str | Callable[..., Any], Callable[..., Any]]]:
         """The hooks that count equal tokens; after the last token of a row, there are none."""
         if self.counts is None:
             return []
-        shift = self.counts[here].log()[:, None, None, :].to(self.subject.model.cfg.device)
+        shift = self._log_counts[here, None, None, :].to(self.subject.model.cfg.device)
         hook = lambda scores, hook: (scores + shift.to(scores)).masked_fill(torch.isnan(scores), -torch.inf)  # noqa: E731
         return [(f"blocks.{layer}.attn.hook_attn_scores", hook) for layer in range(len(self.blocks))]
 
@@ -157,7 +165,7 @@ class Running:
             with torch.no_grad(), self.subject.model.hooks(fwd_hooks=[*hooks]):
                 out = self.subject(self.batch.tokens[here])
             seen.setdefault("out", []).append(out[rows, positions].cpu())
-        return {name: torch.cat(pieces) if len(pieces) > 1 else pieces[0] for name, pieces in seen.items()}
+        return {name: _by_heads(name, torch.cat(pieces)) for name, pieces in seen.items()}
 
     def _chunks(self) -> Iterator[slice]:
         """The rows that are run at once."""
@@ -192,7 +200,7 @@ class Running:
     def logits(self) -> Float[Tensor, "reads n_out"]:
         if self.earlier is not None and self._first[0] == len(self.blocks) - 1:
             return self.earlier.logits_with(self._last)
-        return self._seen["out"]
+        return self._seen["out"] if self.outputs is None else self.outputs
 
     @cached_property
     def answers(self) -> Int[Tensor, "reads"]:
@@ -268,20 +276,13 @@ class Running:
     def _at_reads(self, edits: Edits) -> Float[Tensor, "reads n_out"] | None:
         """Replacements in the last layer, computed at the reads alone; None for blocks of another shape."""
         model, layer = self.subject.model, len(self.blocks) - 1
-        block, cfg = self.blocks[layer], self.subject.model.cfg
+        block, cfg = self.blocks[layer], model.cfg
         if getattr(cfg, "parallel_attn_mlp", False) or getattr(cfg, "use_normalization_before_and_after", False):
             return None
-        stream = self._last_read
-        heads = [part for part in self.parts if part.layer == layer and part.head is not None]
-        new = (n for n, part in enumerate(heads) if part in edits and edits[part] is not self.replaced.get(part))
-        first = next(new, len(heads))
-        attention = self._sum_before(heads, first)
-        for part in heads[first:]:
-            attention = attention + self._added(part, edits.get(part))
         has_mlp = any(part == Part(layer) for part in self.parts)
         value = edits.get(Part(layer))
         post = isinstance(block, PostNormBlock)
-        middle = stream + attention
+        middle = self._at_read(f"blocks.{layer}.hook_resid_pre").to(cfg.device) + self._attention_with(edits)
         middle = block.ln1(middle[:, None])[:, 0] if post else middle
         if has_mlp:
             if value is not None:
@@ -295,58 +296,45 @@ class Running:
         final = model.ln_final(middle[:, None]) if hasattr(model, "ln_final") else middle[:, None]
         return self.subject.columns(model.unembed(final)[:, 0])
 
-    @cached_property
-    def _last_read(self) -> Float[Tensor, "reads d_model"]:
-        """The residual stream before the last layer, at the reads."""
-        stream = self._at(f"blocks.{len(self.blocks) - 1}.hook_resid_pre")
-        return self.reads.pick(stream).to(self.subject.model.cfg.device)
-
-    def _sum_before(self, heads: Sequence[Part], n: int) -> Float[Tensor, "*reads d_model"]:
-        """What the first n of the last layer's heads add at the reads, and the bias, added up from the first on: what
-        is added and subtracted again leaves a rounding, which decides ties."""
-        while len(self._sums) <= n:
-            self._sums.append(self._sums[-1] + self._added(heads[len(self._sums) - 1], None))
-        return self._sums[n]
+    def _attention_with(self, edits: Edits) -> Float[Tensor, "reads d_model"]:
+        """What the last layer's attention adds at the reads with heads replaced: one product for all heads, since adding
+        what a head changes leaves a rounding, which decides ties."""
+        attn = self.blocks[-1].attn
+        z = self._last_z.clone()
+        for part, value in edits.items():
+            if part.head is not None and value is not self.replaced.get(part):
+                z[:, part.head] = self.reads.pick(value).to(z)
+        return functional.linear(z.flatten(1), attn.W_O.flatten(0, 1).T, attn.b_O)
 
     @cached_property
-    def _sums(self) -> list[Tensor]:
-        return [self.blocks[-1].attn.b_O]
-
-    def _added(self, part: Part, z: Tensor | None) -> Float[Tensor, "reads d_model"]:
-        """What a head of the last layer adds at the reads, with another value or (None) with its own."""
-        own = z is None or z is self.replaced.get(part)
-        if own and part in self._adds:
-            return self._adds[part]
-        z = self._value(part) if z is None else z
-        added = self.reads.pick(z).to(self._last_read) @ self.blocks[part.layer].attn.W_O[part.head]
-        if own:
-            self._adds[part] = added
-        return added
-
-    @cached_property
-    def _adds(self) -> dict[Part, Tensor]:
-        """What heads of the last layer add at the reads, as far as it is known."""
-        earlier = self.earlier
-        if earlier is None or self._first < (len(self.blocks) - 1, 0):
-            return {}
-        return {
-            part: adds for part, adds in earlier._adds.items() if earlier.replaced.get(part) is self.replaced.get(part)
-        }
+    def _last_z(self) -> Float[Tensor, "reads heads d_head"]:
+        """The values of the last layer's heads at the reads."""
+        heads = [part for part in self.parts if part.layer == len(self.blocks) - 1 and part.head is not None]
+        return torch.stack([self.reads.pick(self._value(part)) for part in heads], 1).to(self.subject.model.cfg.device)
 
     # ------------------------------------------------------------ direct paths
 
     def written(self, part: Part) -> Float[Tensor, "rows length d_model"]:
         """What a part adds to the residual stream."""
-        value = self.value(part)
-        return (
-            value if part.head is None else value @ self.blocks[part.layer].attn.W_O[part.head].detach().float().cpu()
-        )
+        return self.writes(part, self.value(part))
+
+    def writes(self, part: Part, value: Float[Tensor, "*points d"]) -> Float[Tensor, "*points d_model"]:
+        """What a part adds to the residual stream with these values, or with such a difference of values."""
+        if part.head is None:
+            return value
+        return value.contiguous() @ self.blocks[part.layer].attn.W_O[part.head].detach().float().cpu()
 
     def embedded(self, name: str) -> Float[Tensor, "rows length d_model"] | None:
         """What "token" and "position" add to the residual stream; None for positions that are not added."""
-        hook = {"token": "hook_embed", "position": "hook_pos_embed"}[name]
-        added = self._at(hook) if hook in self.original._seen else None
-        return None if added is None or not bool(added.any()) else added.float().expand(*self.batch.tokens.shape, -1)
+        return self.original._embedded[name]
+
+    @cached_property
+    def _embedded(self) -> dict[str, Tensor | None]:
+        added = {name: self._seen.get(hook) for name, hook in (("token", "hook_embed"), ("position", "hook_pos_embed"))}
+        return {
+            name: None if value is None or not bool(value.any()) else value.float().expand(*self.batch.tokens.shape, -1)
+            for name, value in added.items()
+        }
 
     @property
     def paths(self) -> bool:
@@ -371,20 +359,21 @@ class Running:
         reads only, as the change is. attention: the stream that the layer's attention reads instead.
         """
 
-        def at(value: Tensor) -> Tensor:
-            return self.reads.pick(value) if reads else value
+        def at(name: str) -> Tensor:
+            return self._at_read(name) if reads else self._at(name)
 
         def added(part: Part) -> Tensor | float:
             return change.get(str(part), 0.0)
 
-        stream = at(self._at("blocks.0.hook_resid_pre")).float()
+        stream = at("blocks.0.hook_resid_pre").float()
         for name in ("token", "position"):
             stream = stream + change.get(name, 0.0)
         for here, block in enumerate(self.blocks):
             if attention and here == layer:
                 return stream
             post = isinstance(block, PostNormBlock)
-            out = at(self._at(f"blocks.{here}.hook_attn_out"))
+            last = here == len(self.blocks) - 1
+            out = self._attention_with({}) if reads and last else at(f"blocks.{here}.hook_attn_out")
             for part in self.parts:
                 out = out + added(part) if part.layer == here and part.head is not None else out
             stream = stream + out
@@ -392,9 +381,20 @@ class Running:
             if here == layer:
                 return stream
             if Part(here) in self.parts:
-                stream = stream + at(self._value(Part(here))) + added(Part(here))
+                value = self._value(Part(here))
+                stream = stream + (self.reads.pick(value) if reads else value) + added(Part(here))
                 stream = block.ln2(stream) if post else stream
         return stream
+
+    def _at_read(self, name: str) -> Tensor:
+        """An activation at the reads."""
+        if name not in self._picked:
+            self._picked[name] = self.reads.pick(self._at(name))
+        return self._picked[name]
+
+    @cached_property
+    def _picked(self) -> dict[str, Tensor]:
+        return {}
 
     def read_out(self, change: Mapping[str, Tensor]) -> Int[Tensor, "reads"]:
         """The answers with changes at the reads, which reach the readout by direct paths alone."""
@@ -424,13 +424,63 @@ class Running:
     def head_on(
         self, head: Part, sides: Sequence[str], change: Mapping[str, Tensor]
     ) -> Float[Tensor, "rows length d_head"]:
-        """The output of a head of which some sides, of "q", "k" and "v", read changes that take direct paths alone."""
+        """The output of a head of which some sides, of "q", "k" and "v", read changes that take direct paths alone; of a
+        last layer that is read at one position of each row, only there."""
         changed = self.stream(change, head.layer, reads=False, attention=True)
-        return self._in_head(head, "z", sides, changed).float().cpu()
+        if not self._read_once(head.layer):
+            return self._in_head(head, "z", sides, changed).float().cpu()
+        new = self.value(head).clone()
+        new[self.reads.rows, self.reads.positions] = self._z_at_reads(head, sides, changed).float().cpu()
+        return new
 
+    def _read_once(self, layer: int) -> bool:
+        """Whether what a head of a layer gives is read at one position of each row, and the head may run there alone."""
+        last, described = layer == len(self.blocks) - 1, isinstance(self.blocks[layer].attn, DescribedAttention)
+        return last and described and self.subject.read_at != "all" and self._heads_apart(layer)
+
+    def _z_at_reads(self, head: Part, sides: Sequence[str], changed: Tensor) -> Float[Tensor, "reads d_head"]:
+        """What a head of the last layer gives at the reads if some sides read a changed residual stream."""
+        entered = self._normed(head.layer, changed)
+        q, k, v = (self._side(head, side, entered) if side in sides else self._own_side(head, side) for side in "qkv")
+        added = None if self.counts is None else self._log_counts.to(k)
+        at, mask = self.reads.positions.to(k.device), self._padding(slice(0, len(k)))
+        pattern = self.blocks[head.layer].attn.pattern_at(
+            q.expand(-1, k.shape[1], -1, -1), k, at, None if mask is None else mask.bool(), added
+        )
+        return (pattern @ v[:, :, 0])[:, 0]
+
+    def _side(self, head: Part, side: str, entered: Tensor) -> Float[Tensor, "rows length 1 d_head"]:
+        """The queries (at the reads alone), keys or values of a head."""
+        attn, name = self.blocks[head.layer].attn, side.upper()
+        (entered,) = attn._entering((entered,), 0)
+        entered = self.reads.pick(entered)[:, None] if side == "q" else entered
+        weights, bias = (getattr(attn, f"{kind}_{name}")[head.head] for kind in "Wb")
+        return functional.linear(entered, weights.T.contiguous(), bias)[:, :, None]  # a transposed matrix is slow
+
+    def _own_side(self, head: Part, side: str) -> Float[Tensor, "rows length 1 d_head"]:
+        """The same on the model's own residual stream."""
+        if (head, side) not in self._sides:
+            self._sides[head, side] = self._side(head, side, self._normed(head.layer, self.before(head.layer)))
+        return self._sides[head, side]
+
+    @cached_property
+    def _sides(self) -> dict[tuple[Part, str], Tensor]:
+        """Queries, keys and values of heads of the last layer, as far as they are known."""
+        return {}
+
+    def _normed(self, layer: int, stream: Tensor) -> Float[Tensor, "rows length d_model"]:
+        """What a layer's attention reads of a residual stream."""
+        block, cfg = self.blocks[layer], self.subject.model.cfg
+        stream = stream.to(cfg.device, cfg.dtype)
+        return stream if isinstance(block, PostNormBlock) or not hasattr(block, "ln1") else block.ln1(stream)
+
+    @torch.no_grad()
     def scores_of_keys(self, head: Part, moved: Callable[[Tensor], Tensor]) -> Float[Tensor, "queries keys"]:
         """The scores of a head's queries, as `scores` has them, on keys in another order; moved: what reorders the
         positions (rows, length, ...) of a value."""
+        if self.counts is not None:
+            q, k = self._own_side(head, "q"), moved(self._own_side(head, "k"))
+            return self.blocks[head.layer].attn.calculate_attention_scores(q, k)[:, 0, 0].float().cpu()
         keys = moved(self._in_head(head, "k"))[:, :, None]
         rows, positions, _ = self.scores(head)
         return self._in_head(head, "attn_scores", keys=keys)[rows, positions].float().cpu()
@@ -450,16 +500,12 @@ class Running:
             weights = {name: tensor[at : at + 1] for name, tensor in tensors if name in OF_HEADS}
             of_kind, at = dict.fromkeys("qkv", 1), 0
 
-        def entering(stream: Tensor) -> Tensor:
-            stream = stream.to(cfg.device, cfg.dtype)
-            return stream if isinstance(block, PostNormBlock) or not hasattr(block, "ln1") else block.ln1(stream)
-
         def stop(value: Tensor, hook: Any) -> None:
             raise _Reached(value[:, at] if what == "attn_scores" else value[:, :, at])
 
         for here in self._chunks():
-            entered = entering(before[here])
-            other = entered if changed is None else entering(changed[here])
+            entered = self._normed(head.layer, before[here])
+            other = entered if changed is None else self._normed(head.layer, changed[here])
             inputs = {side: other if side in sides else entered for side in "qkv"}
             if cfg.use_split_qkv_input or cfg.use_attn_in:
                 inputs = {side: stream[:, :, None].expand(-1, -1, of_kind[side], -1) for side, stream in inputs.items()}
@@ -530,6 +576,11 @@ def _tokens_once(
     return Batch(tokens, lengths, labels), Reads(rows, lengths - 1, classes), counts
 
 
+def _by_heads(name: str, seen: Tensor) -> Tensor:
+    """The same numbers, those of a head side by side in memory: heads are asked for one by one."""
+    return seen.movedim(2, 0).contiguous().movedim(0, 2) if name.endswith((".hook_z", ".hook_v")) else seen
+
+
 class _Reached(Exception):
     """Stops attention once it has computed what is asked for."""
 
@@ -572,11 +623,10 @@ class Kept:
 
     @classmethod
     def of(cls, new: Int[Tensor, "reads"], old: Int[Tensor, "reads"]) -> Kept:
-        same = (new == old).double()
-        n = torch.bincount(old)
-        shares = torch.bincount(old, weights=same) / n.clamp(min=1)
-        frequent = n >= min(FREQUENT * len(old), int(n.max()))
-        return cls(float(same.mean()), float(shares[frequent].min()), len(old))
+        n, same = (torch.bincount(answers).tolist() for answers in (old, old[new == old]))
+        frequent = min(FREQUENT * len(old), max(n))
+        least = min(s / m for m, s in zip_longest(n, same, fillvalue=0) if m >= frequent)
+        return cls(sum(same) / len(old), least, len(old))
 
     @property
     def both(self) -> float:

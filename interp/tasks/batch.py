@@ -166,7 +166,9 @@ class Reads:
 
     def pick(self, activation: Tensor) -> Tensor:
         """Select an activation (rows, length, ...) at the reads: (reads, ...)."""
-        return activation[self.rows.to(activation.device), self.positions.to(activation.device)]
+        if not activation.is_contiguous() or activation.device.type != "cpu":
+            return activation[self.rows.to(activation.device), self.positions.to(activation.device)]
+        return activation.flatten(0, 1).index_select(0, self.rows * activation.shape[1] + self.positions)  # faster
 
     def mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
         """Return the mask of the read positions."""
