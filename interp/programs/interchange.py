@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from typing import TypeAlias
 
@@ -117,6 +117,11 @@ class FreshInputs:
 
     @cached_property
     def _more(self) -> dict[int, Running]:
+        return {}
+
+    @cached_property
+    def pairings(self) -> dict[tuple[int, int | None, str], Donors]:
+        """Which inputs are interchanged with which, as far as that is known: programs are tried on the same ones."""
         return {}
 
     @property
@@ -330,14 +335,19 @@ class Interchanger:
             ways["of any lengths"] = (self._aligned(numbers.roll(n)) for n in range(1, (drawn or len(batch) - 1) + 1))
         ways["at other positions"] = (self._shifted(other, n) for n, other in enumerate(rows(), 1))
         for how, donors in ways.items():
-            if (drawn, how) not in self._paired:
-                places = [*donors]
-                self._paired[drawn, how] = torch.stack(places) if places else torch.zeros(0, len(batch), length).long()
-            yield how, self._paired[drawn, how]
+            if (self.times, drawn, how) not in self._paired:
+                made = partial(_stacked, donors, torch.zeros(0, len(batch), length).long())
+                shared = self.running.subject.shared(f"{how}, {drawn}", batch, made)
+                self._paired[self.times, drawn, how] = shared
+            yield how, self._paired[self.times, drawn, how]
+
+    @property
+    def _paired(self) -> dict[tuple[int, int | None, str], Donors]:
+        """The pairings so far of these inputs, by how many are drawn and how."""
+        return self._own_pairings if self.fresh is None else self.fresh.pairings
 
     @cached_property
-    def _paired(self) -> dict[tuple[int | None, str], Donors]:
-        """The pairings so far, by how many are drawn and how."""
+    def _own_pairings(self) -> dict[tuple[int, int | None, str], Donors]:
         return {}
 
     def _aligned(self, other: Int[Tensor, "rows"]) -> Donors:
@@ -539,6 +549,12 @@ def largest(sums: Float[Tensor, "*tried reads answers"]) -> Int[Tensor, "*tried 
     first, at = sums.max(-1)
     second = sums.scatter(-1, at[..., None], -torch.inf).amax(-1)
     return at.masked_fill(first - second <= TIED * first.abs().clamp(min=1.0), UNDECIDED)
+
+
+def _stacked(donors: Iterable[Donors], none: Donors) -> Donors:
+    """All ways of pairing in one tensor."""
+    places = [*donors]
+    return torch.stack(places) if places else none
 
 
 def _moved(value: Float[Tensor, "rows length d"], donors: Int[Tensor, "..."]) -> Float[Tensor, "... d"]:

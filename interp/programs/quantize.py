@@ -24,7 +24,7 @@ SHARE_KEPT_BY_VALUES = 0.9975
 FIXED = 2e-4
 """Largest share of the answers that may change where a part is said not to matter at positions of a kind."""
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
-MOST_CLUSTERED = 1500
+MOST_CLUSTERED = 1000
 """Largest number of different outputs that are clustered; of more, a sample, and the rest go to the nearest."""
 EXACT_WHOLE = 2.0**53
 """Below this, float64 holds each whole number."""

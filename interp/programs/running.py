@@ -297,8 +297,8 @@ class Running:
         return self.subject.columns(model.unembed(final)[:, 0])
 
     def _attention_with(self, edits: Edits) -> Float[Tensor, "reads d_model"]:
-        """What the last layer's attention adds at the reads with heads replaced: one product for all heads, since adding
-        what a head changes leaves a rounding, which decides ties."""
+        """What the last layer's attention adds at the reads with heads replaced: one product for all heads, since to
+        add what a head changes leaves a rounding, which decides ties."""
         attn = self.blocks[-1].attn
         z = self._last_z.clone()
         for part, value in edits.items():
@@ -424,8 +424,10 @@ class Running:
     def head_on(
         self, head: Part, sides: Sequence[str], change: Mapping[str, Tensor]
     ) -> Float[Tensor, "rows length d_head"]:
-        """The output of a head of which some sides, of "q", "k" and "v", read changes that take direct paths alone; of a
-        last layer that is read at one position of each row, only there."""
+        """The output of a head of which some sides, of "q", "k" and "v", read changes that take direct paths alone.
+
+        Of a last layer that is read at one position of each row, it is computed only there.
+        """
         changed = self.stream(change, head.layer, reads=False, attention=True)
         if not self._read_once(head.layer):
             return self._in_head(head, "z", sides, changed).float().cpu()
@@ -434,7 +436,7 @@ class Running:
         return new
 
     def _read_once(self, layer: int) -> bool:
-        """Whether what a head of a layer gives is read at one position of each row, and the head may run there alone."""
+        """Whether what a layer's heads give is read at one position of each row, and they may run there alone."""
         last, described = layer == len(self.blocks) - 1, isinstance(self.blocks[layer].attn, DescribedAttention)
         return last and described and self.subject.read_at != "all" and self._heads_apart(layer)
 

@@ -327,4 +327,4 @@ def test_of_rows_as_counts_more_are_drawn_and_not_more_sources() -> None:
     assert of.wider is not None
     assert found.verdict == "shown"
     assert found.changes.rows > 40
-    assert {drawn for drawn, _ in (*of._paired, *of.wider._paired)} == {16}
+    assert {(times, drawn) for times, drawn, _ in of._paired} == {(1, 16), (2, 16)}

@@ -74,6 +74,33 @@ def test_scores_on_keys_in_another_order() -> None:
     assert not torch.allclose(before, found, atol=1.0)
 
 
+@pytest.mark.parametrize("side", "qkv")
+@pytest.mark.parametrize("name", ["count01/paper", "languages/parity-learned"])
+def test_a_head_at_the_reads_is_what_it_is_everywhere(name: str, side: str) -> None:
+    """One side reads the embeddings of another row: against the head run at all positions; rows of counts, too."""
+    subject = Subject.of(interp.load(name))
+    running = Running.of(subject, subject.task.sample(30, seed=0))
+    head, own = Part(len(running.blocks) - 1, 0), running.embedded("token")
+    assert own is not None
+    change = {"token": own.flip(0) - own}
+    found = running.reads.pick(running.head_on(head, side, change))
+    changed = running.stream(change, head.layer, reads=False, attention=True)
+    everywhere = running.reads.pick(running._in_head(head, "z", side, changed).float())
+    assert torch.allclose(found, everywhere, atol=1e-5)
+    assert not torch.allclose(found, running.reads.pick(running.value(head)), atol=1e-2)
+
+
+def test_scores_of_counted_rows_on_other_keys() -> None:
+    model = interp.load("count01/paper")
+    running = Running.of(Subject.of(model), model.task.sample(30, seed=0))
+    head = Part(0, 1)
+    found = running.scores_of_keys(head, lambda keys: keys.flip(0))
+    q, k = (running._in_head(head, side) for side in "qk")
+    scores = torch.einsum("rqd,rkd->rqk", q, k.flip(0)) / model.blocks[0].attn.attn_scale
+    assert torch.allclose(found, running.reads.pick(scores).float(), atol=1e-4)
+    assert not torch.allclose(found, running.scores(head)[2], atol=0.1)
+
+
 @pytest.mark.parametrize("added", ["none", "zeros", "some"])
 def test_positions_are_written_only_where_they_are_added(added: str) -> None:
     spec = interp.load("languages/parity-learned").spec
