@@ -75,14 +75,14 @@ def test_scores_on_keys_in_another_order() -> None:
 
 
 @pytest.mark.parametrize("side", "qkv")
-@pytest.mark.parametrize("name", ["count01/paper", "languages/parity-learned"])
+@pytest.mark.parametrize("name", ["count01/paper", "languages/first-learned"])
 def test_a_head_at_the_reads_is_what_it_is_everywhere(name: str, side: str) -> None:
-    """One side reads the embeddings of another row: against the head run at all positions; rows of counts, too."""
+    """One side reads the embeddings of other places: against the head run at all positions; rows of counts, too."""
     subject = Subject.of(interp.load(name))
     running = Running.of(subject, subject.task.sample(30, seed=0))
     head, own = Part(len(running.blocks) - 1, 0), running.embedded("token")
     assert own is not None
-    change = {"token": own.flip(0) - own}
+    change = {"token": own.flip(0, 1) - own}
     found = running.reads.pick(running.head_on(head, side, change))
     changed = running.stream(change, head.layer, reads=False, attention=True)
     everywhere = running.reads.pick(running._in_head(head, "z", side, changed).float())
