@@ -462,8 +462,14 @@ class Running:
     def _own_side(self, head: Part, side: str) -> Float[Tensor, "rows length 1 d_head"]:
         """The same on the model's own residual stream."""
         if (head, side) not in self._sides:
-            self._sides[head, side] = self._side(head, side, self._normed(head.layer, self.before(head.layer)))
+            self._sides[head, side] = self._side(head, side, self._last_normed)
         return self._sides[head, side]
+
+    @cached_property
+    def _last_normed(self) -> Float[Tensor, "rows length d_model"]:
+        """What the last layer's attention reads."""
+        layer = len(self.blocks) - 1
+        return self._normed(layer, self.before(layer))
 
     @cached_property
     def _sides(self) -> dict[tuple[Part, str], Tensor]:
