@@ -15,7 +15,7 @@ replacements (Wang et al. 2022, section 3; Chan et al. 2022 for resampling):
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import pandas as pd
@@ -50,6 +50,28 @@ from interp.support import words
 from interp.tasks import Batch
 
 Mode = Literal["zero", "mean", "pooled_mean", "resample"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How parts are ablated, and on which inputs this is measured: `test`.
+
+    reference: the inputs for means and resampling (default: the training data). seed: for drawing resampled inputs.
+    Raises InterpError for an unknown mode.
+    """
+
+    test: Batch
+    mode: str = "mean"
+    reference: Inputs | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_one_of("mode of ablation", self.mode, get_args(Mode))
+
+    def with_reference(self, subject: Subject) -> Setting:
+        """Return the setting with its reference inputs as a batch, or without any if parts are replaced by zeros."""
+        reference = None if self.mode == "zero" else batch_of(subject, self.reference, "train")
+        return replace(self, reference=reference)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,7 +135,7 @@ def ablate(
         [part_named(subject, part) for part in ([group] if isinstance(group, alone) else group)] for group in listed
     ]
     test = batch_of(subject, inputs)
-    each = _scores_of_each(subjects, [[], *groups], test, mode, reference, seed)
+    each = _scores_of_each(subjects, [[], *groups], Setting(test, mode, reference, seed))
     named = [(), *(tuple(map(str, group)) for group in groups)]
     return Ablation(by_seed(model, subjects, [_table(named, mode, scores) for scores in each]), len(test))
 
@@ -167,55 +189,35 @@ def ablate_heads(
 
 
 @torch.no_grad()
-def scores_without(
-    model: Model,
-    groups: Sequence[Sequence[Part | Neuron]],
-    test: Batch,
-    mode: str = "mean",
-    reference: Inputs | None = None,
-    seed: int = 0,
-) -> list[ScoreWithLoss]:
-    """Measure accuracy and loss with each group of parts ablated; an empty group leaves the model unchanged.
-
-    reference: the inputs for means and resampling (default: the training data).
-    """
-    return _scores_of_each([Subject.of(model)], groups, test, mode, reference, seed)[0]
+def scores_without(model: Model, groups: Sequence[Sequence[Part | Neuron]], setting: Setting) -> list[ScoreWithLoss]:
+    """Measure accuracy and loss with each group of parts ablated; an empty group leaves the model unchanged."""
+    return _scores_of_each([Subject.of(model)], groups, setting)[0]
 
 
 def _scores_of_each(
-    subjects: Sequence[Subject],
-    groups: Sequence[Sequence[Part | Neuron]],
-    test: Batch,
-    mode: str,
-    reference: Inputs | None,
-    seed: int,
+    subjects: Sequence[Subject], groups: Sequence[Sequence[Part | Neuron]], setting: Setting
 ) -> list[list[ScoreWithLoss]]:
     """scores_without of several models of one spec."""
-    check_mode(mode)
     silenced = list(dict.fromkeys(part for group in groups for part in group))
     heads = all(isinstance(part, Part) and part.head is not None for part in silenced)
     # All reads of a head must get the same mean, if the mode uses means.
-    positions = check_reads(subjects[0], test).positions.unique()
-    alike = mode != "mean" or not one_length(test) or len(positions) == 1
+    positions = check_reads(subjects[0], setting.test).positions.unique()
+    alike = setting.mode != "mean" or not one_length(setting.test) or len(positions) == 1
+    setting = setting.with_reference(subjects[0])
     if heads and alike and all(_is_sum(subject) for subject in subjects):
-        return _from_contributions(subjects, groups, test, mode, reference, seed)
-    if mode != "zero":
-        reference = batch_of(subjects[0], reference, "train")
-    return [_from_runs(subject, groups, silenced, test, mode, reference, seed) for subject in subjects]
+        return _from_contributions(subjects, groups, setting)
+    return [_from_runs(subject, groups, silenced, setting) for subject in subjects]
 
 
 def _from_runs(
     subject: Subject,
     groups: Sequence[Sequence[Part | Neuron]],
     silenced: Sequence[Part | Neuron],
-    test: Batch,
-    mode: str,
-    reference: Inputs | None,
-    seed: int,
+    setting: Setting,
 ) -> list[ScoreWithLoss]:
-    values = Replacements(subject, silenced, test, mode, reference, seed)
+    values = Replacements(subject, silenced, setting)
     scores = [ScoreWithLoss() for _ in groups]
-    for here, piece in pieces(subject, test, values.kept + kept(subject)):
+    for here, piece in pieces(subject, setting.test, values.kept + kept(subject)):
         run, instead = Run(subject, piece), values.of(here, piece)
         piece_scores = run.each(
             [silence(group, instead) for group in groups],
@@ -243,20 +245,14 @@ def by_position(test: Batch, reference: Batch, mode: str) -> bool:
 
 
 def _from_contributions(
-    subjects: Sequence[Subject],
-    groups: Sequence[Sequence[Any]],
-    test: Batch,
-    mode: str,
-    reference: Inputs | None,
-    seed: int,
+    subjects: Sequence[Subject], groups: Sequence[Sequence[Any]], setting: Setting
 ) -> list[list[ScoreWithLoss]]:
     """Compute the same scores as with hooks, up to rounding, from a single run per batch instead of one per group."""
-    each = outputs_of_each(subjects, test)
+    each = outputs_of_each(subjects, setting.test)
     instead = [torch.zeros_like(outputs.contributions[:1]) for outputs in each]
-    if mode != "zero":
-        other = batch_of(subjects[0], reference, "train")
+    if isinstance(other := setting.reference, Batch):
         theirs = [outputs.contributions for outputs in outputs_of_each(subjects, other)]
-        donors = draw_donors(test, other, seed) if mode == "resample" else None
+        donors = draw_donors(setting.test, other, setting.seed) if setting.mode == "resample" else None
         instead = [
             contributions.mean(0, keepdim=True) if donors is None else contributions[donors] for contributions in theirs
         ]
@@ -287,24 +283,17 @@ class Replacements:
     """Replacement values for ablated parts, per piece of a batch."""
 
     def __init__(
-        self,
-        subject: Subject,
-        parts: Sequence[Part | Neuron],
-        test: Batch,
-        mode: str,
-        reference: Inputs | None,
-        seed: int,
-        streams: Sequence[str] = (),
+        self, subject: Subject, parts: Sequence[Part | Neuron], setting: Setting, streams: Sequence[str] = ()
     ) -> None:
-        self.subject, self.mode = subject, mode
+        self.subject, self.mode, test = subject, setting.mode, setting.test
         self.names = list(dict.fromkeys([*(part.hook for part in parts), *streams]))
-        self.kept = 0 if mode == "zero" else 2 * len(self.names) * subject.model.cfg.d_model
-        if mode == "zero" or not self.names:
+        self.kept = 0 if self.mode == "zero" else 2 * len(self.names) * subject.model.cfg.d_model
+        if self.mode == "zero" or not self.names:
             return
-        self.reference = batch_of(subject, reference, "train")
-        self.by_position = by_position(test, self.reference, mode)
-        if mode == "resample":
-            self.donors = draw_donors(test, self.reference, seed)
+        self.reference = batch_of(subject, setting.reference, "train")
+        self.by_position = by_position(test, self.reference, self.mode)
+        if self.mode == "resample":
+            self.donors = draw_donors(test, self.reference, setting.seed)
         else:
             self.means = _means(subject, self.reference, self.names, self.by_position)
 
@@ -398,8 +387,3 @@ def align(subject: Subject, seen: dict[str, Tensor], piece: Batch, donors: Batch
         return rearrange(keyed, "row key asking head -> row head asking key")
 
     return {name: moved(name, value) for name, value in seen.items()}
-
-
-def check_mode(mode: str) -> None:
-    """Raise InterpError for an unknown mode."""
-    check_one_of("mode of ablation", mode, get_args(Mode))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError, as_list, check_one_of
-from interp.measures.ablation import Replacements, check_mode, scores_without
+from interp.measures.ablation import Replacements, Setting, scores_without
 from interp.measures.edges import (
     BETWEEN,
     EMBEDDING,
@@ -39,7 +39,6 @@ from interp.measures.runs import Part, ScoreWithLoss, check_reads, head_named, h
 from interp.models.subject import Model, Subject
 from interp.support.progress import LateBar
 from interp.support.words import counted, number, share
-from interp.tasks import Batch
 
 ROUNDING = 1e-6
 """Changes of a loss, in nats, or relative to a larger loss, that rounding explains."""
@@ -132,19 +131,18 @@ def evaluate_circuit(
         (0.502, 0.3015)
     """
     subject = Subject.of(model)
-    check_mode(mode)
     if (heads is None) == (edges is None):
         raise InterpError("name either the heads of the circuit or its edges: heads=['0.1'] or edges=[(..., ...)]")
     if isinstance(heads, CircuitTest) and heads.over == "edges":
         edges = heads.kept
-    test, reference = batch_of(subject, inputs), batch_of(subject, reference, "train")
+    setting = Setting(batch_of(subject, inputs), mode, batch_of(subject, reference, "train"), seed)
     if edges is not None:
-        return _of_edges(subject, list(edges), mode, test, reference, seed)
+        return _of_edges(subject, list(edges), setting)
     if isinstance(heads, CircuitTest):
         by_name = {str(part): part for part in parts_of(subject)}
         kept = [by_name[check_one_of("part", name, by_name)] for name in heads.kept]
         every = heads_of(subject) if heads.over == "heads" else parts_of(subject)
-        return _of_parts(subject, kept, every, mode, test, reference, draws, seed)
+        return _of_parts(subject, kept, every, setting, draws)
     kept = [head_named(subject, head) for head in as_list(heads or (), "heads", '["0.1", "1.0"]')]
     everything = heads_of(subject)
     if mlps is not None:
@@ -153,7 +151,7 @@ def evaluate_circuit(
             check_one_of("layer with an MLP", layer, known)
         kept += [known[layer] for layer in wanted]
         everything = everything + mlps_of(subject)
-    return _of_parts(subject, kept, everything, mode, test, reference, draws, seed)
+    return _of_parts(subject, kept, everything, setting, draws)
 
 
 TOLERANCE = 0.01
@@ -188,35 +186,32 @@ def find_circuit(
         ('MLP 0', 'head 0.0', 'head 1.0')
     """
     subject = Subject.of(model)
-    check_mode(mode)
-    test, others = batch_of(subject, inputs), batch_of(subject, reference, "train")
+    setting = Setting(batch_of(subject, inputs), mode, batch_of(subject, reference, "train"))
     every = parts_of(subject)
     with LateBar("find_circuit") as bar:
-        whole, *without = scores_without(subject, [[], *([part] for part in every)], test, mode, others)
+        whole, *without = scores_without(subject, [[], *([part] for part in every)], setting)
         cost = [score.accuracy if score.loss != score.loss else -score.loss for score in without]
         order = [every[i] for i in sorted(range(len(every)), key=lambda i: cost[i])]
 
         def enough(kept: Sequence[Part]) -> bool:
             bar.step(f"a circuit of {counted(len(kept), 'part')}")
             rest = [part for part in every if part not in kept]
-            return scores_without(subject, [rest], test, mode, others)[0].accuracy >= whole.accuracy - tolerance
+            return scores_without(subject, [rest], setting)[0].accuracy >= whole.accuracy - tolerance
 
-        kept = _thinned(order[: fewest(len(order), lambda n: enough(order[:n]))], enough)
+        kept = _smallest(order, enough)
         if not edges:
-            return _of_parts(subject, kept, every, mode, test, others, draws=10, seed=0)
+            return _of_parts(subject, kept, every, setting, draws=10)
         known = {EMBEDDING, OUTPUT, *map(str, kept)}
-        effects = edge_effects(edges_by_kind(subject, pairs_by_kind(subject, batch=test[slice(0, 64)])))
+        effects = edge_effects(edges_by_kind(subject, pairs_by_kind(subject, batch=setting.test[slice(0, 64)])))
         effects = effects[effects["sender"].isin(known) & effects["receiver"].isin(known)]
         ranked = check_edges(subject, effects[["sender", "receiver"]].itertuples(index=False))
 
-        def enough_edges(chosen: Sequence[Edge]) -> bool:
-            bar.step(f"a circuit of {counted(len(chosen), 'edge')}")
-            score = _scores_of_edges(subject, [list(chosen)], mode, test, others, 0)[0]
-            return score.accuracy >= whole.accuracy - tolerance
+        def enough_edges(kept: Sequence[Edge]) -> bool:
+            bar.step(f"a circuit of {counted(len(kept), 'edge')}")
+            return _scores_of_edges(subject, [kept], setting)[0].accuracy >= whole.accuracy - tolerance
 
-        first = ranked[: fewest(len(ranked), lambda n: enough_edges(ranked[:n]))]
-        needed: list[Edge] = _thinned(first, enough_edges)
-        return _of_edges(subject, needed, mode, test, others, 0)
+        needed: list[Edge] = _smallest(ranked, enough_edges)
+        return _of_edges(subject, needed, setting)
 
 
 def fewest(n: int, enough: Callable[[int], bool]) -> int:
@@ -231,31 +226,25 @@ def fewest(n: int, enough: Callable[[int], bool]) -> int:
 Kept = TypeVar("Kept")
 
 
-def _thinned(kept: Sequence[Kept], enough: Callable[[Sequence[Kept]], bool]) -> list[Kept]:
-    """Leave out, from the last, every one without which the rest is still enough."""
-    needed = list(kept)
-    for member in reversed(kept):
+def _smallest(ranked: Sequence[Kept], enough: Callable[[Sequence[Kept]], bool]) -> list[Kept]:
+    """Take the first that are enough, and leave out, from the last, every one without which the rest still is."""
+    first = ranked[: fewest(len(ranked), lambda n: enough(ranked[:n]))]
+    needed = list(first)
+    for member in reversed(first):
         rest = [other for other in needed if other != member]
         needed = rest if enough(rest) else needed
     return needed
 
 
 def _of_parts(
-    subject: Subject,
-    kept: Sequence[Part],
-    everything: Sequence[Part],
-    mode: str,
-    test: Batch,
-    reference: Batch,
-    draws: int,
-    seed: int,
+    subject: Subject, kept: Sequence[Part], everything: Sequence[Part], setting: Setting, draws: int
 ) -> CircuitTest:
     kept = list(dict.fromkeys(kept))
     rest = [part for part in everything if part not in kept]
-    taken = _taken_out(kept, draws, seed)
+    taken = _taken_out(kept, draws, setting.seed)
     groups = [[], rest, everything, *([part, *rest] for part in kept)]
     groups += [[*removed, *rest] for removed in taken] + [list(removed) for removed in taken]
-    scores = scores_without(subject, groups, test, mode, reference, seed)
+    scores = scores_without(subject, groups, setting)
     model, circuit, nothing = scores[:3]
     without, scores = scores[3 : 3 + len(kept)], scores[3 + len(kept) :]
     names = tuple(map(str, kept))
@@ -268,7 +257,8 @@ def _of_parts(
     )
     untouched = tuple(str(part) for part in parts_of(subject) if part not in everything)
     over: Over = "heads" if {part.kind for part in everything} == {"head"} else "heads and MLPs"
-    return CircuitTest(model, circuit, nothing, mode, names, _minimality(names, without), completeness, over, untouched)
+    minimality = _minimality(names, without)
+    return CircuitTest(model, circuit, nothing, setting.mode, names, minimality, completeness, over, untouched)
 
 
 def _minimality(names: Sequence[str], without: Sequence[ScoreWithLoss]) -> pd.DataFrame:
@@ -288,30 +278,28 @@ def _taken_out(kept: Sequence[Part], draws: int, seed: int) -> list[tuple[Part, 
     return taken
 
 
-def _of_edges(
-    subject: Subject, wanted: Sequence[tuple[Any, Any] | str], mode: str, test: Batch, reference: Batch, seed: int
-) -> CircuitTest:
+def _of_edges(subject: Subject, wanted: Sequence[tuple[Any, Any] | str], setting: Setting) -> CircuitTest:
     """Test a circuit of edges; minimality ablates one edge at a time, and completeness is empty."""
-    if mode == "zero":
+    if setting.mode == "zero":
         raise InterpError("edges cannot be ablated with mode = 'zero': use mode = 'mean', 'pooled_mean' or 'resample'")
     kept_edges = check_edges(subject, wanted)
     circuits = [kept_edges, [], *([edge for edge in kept_edges if edge != kept_edge] for kept_edge in kept_edges)]
-    alone, nothing, *without = _scores_of_edges(subject, circuits, mode, test, reference, seed)
-    whole = scores_without(subject, [[]], test)[0]
+    alone, nothing, *without = _scores_of_edges(subject, circuits, setting)
+    whole = scores_without(subject, [[]], Setting(setting.test))[0]
     names = tuple(f"{edge.sender}{BETWEEN}{edge.receiver}" for edge in kept_edges)
     empty = pd.DataFrame({"taken_out": [], "accuracy_circuit": [], "accuracy_model": []})
-    return CircuitTest(whole, alone, nothing, mode, names, _minimality(names, without), empty, "edges")
+    return CircuitTest(whole, alone, nothing, setting.mode, names, _minimality(names, without), empty, "edges")
 
 
-def _scores_of_edges(
-    subject: Subject, circuits: Sequence[Sequence[Edge]], mode: str, test: Batch, reference: Batch, seed: int
-) -> list[ScoreWithLoss]:
+def _scores_of_edges(subject: Subject, circuits: Sequence[Sequence[Edge]], setting: Setting) -> list[ScoreWithLoss]:
     """Return the scores of circuits of edges, with all other edges ablated."""
-    check_reads(subject, test)
+    check_reads(subject, setting.test)
     scores, known = [ScoreWithLoss() for _ in circuits], nodes(subject)
     parts = [node for node in known if isinstance(node, Part)]
-    values = Replacements(subject, parts, test, mode, reference, seed, streams=("blocks.0.hook_resid_pre",))
-    for here, piece in pieces(subject, test, values.kept + kept(subject) + 5 * len(known) * subject.model.cfg.d_model):
+    values = Replacements(subject, parts, setting, streams=("blocks.0.hook_resid_pre",))
+    for here, piece in pieces(
+        subject, setting.test, values.kept + kept(subject) + 5 * len(known) * subject.model.cfg.d_model
+    ):
         seen = values.of(here, piece)
         full = {name: value for name, value in seen.items() if isinstance(value, Tensor)}
         senders: list[Node] = [EMBEDDING, *parts]

@@ -5,7 +5,7 @@ import torch
 from standins import padding_hooks, standin
 
 from interp.measures import runs
-from interp.measures.ablation import scores_without
+from interp.measures.ablation import Setting, scores_without
 from interp.measures.head_types import head_types
 from interp.measures.minimal_pairs import make_pairs
 from interp.measures.patching import activation_patching
@@ -37,7 +37,10 @@ def test_padding_is_left_out_of_pieces_and_changes_nothing(monkeypatch: pytest.M
         plain = subject.model.run_with_hooks(batch.tokens, fwd_hooks=padding_hooks(subject.model, batch))[:, 0]
 
     def measured() -> list[torch.Tensor]:
-        scores = [scores_without(subject, [[part] for part in parts], few, mode, few) for mode in ("mean", "resample")]
+        scores = [
+            scores_without(subject, [[part] for part in parts], Setting(few, mode, few))
+            for mode in ("mean", "resample")
+        ]
         losses = torch.tensor([[score.loss for score in some] for some in scores])
         patched = activation_patching(subject, pairs)
         used = probe(subject, inputs=batch).to_frame()[["probe", "interchange", "along_probe"]]
