@@ -53,7 +53,7 @@ Mode = Literal["zero", "mean", "pooled_mean", "resample"]
 
 
 @dataclass(frozen=True)
-class Setting:
+class AblationSetting:
     """How parts are ablated, and on which inputs this is measured: `test`.
 
     reference: the inputs for means and resampling (default: the training data). seed: for drawing resampled inputs.
@@ -68,7 +68,7 @@ class Setting:
     def __post_init__(self) -> None:
         check_one_of("mode of ablation", self.mode, get_args(Mode))
 
-    def with_reference(self, subject: Subject) -> Setting:
+    def with_reference(self, subject: Subject) -> AblationSetting:
         """Return the setting with its reference inputs as a batch, or without any if parts are replaced by zeros."""
         reference = None if self.mode == "zero" else batch_of(subject, self.reference, "train")
         return replace(self, reference=reference)
@@ -135,7 +135,7 @@ def ablate(
         [part_named(subject, part) for part in ([group] if isinstance(group, alone) else group)] for group in listed
     ]
     test = batch_of(subject, inputs)
-    each = _scores_of_each(subjects, [[], *groups], Setting(test, mode, reference, seed))
+    each = _scores_of_each(subjects, [[], *groups], AblationSetting(test, mode, reference, seed))
     named = [(), *(tuple(map(str, group)) for group in groups)]
     return Ablation(by_seed(model, subjects, [_table(named, mode, scores) for scores in each]), len(test))
 
@@ -189,13 +189,15 @@ def ablate_heads(
 
 
 @torch.no_grad()
-def scores_without(model: Model, groups: Sequence[Sequence[Part | Neuron]], setting: Setting) -> list[ScoreWithLoss]:
+def scores_without(
+    model: Model, groups: Sequence[Sequence[Part | Neuron]], setting: AblationSetting
+) -> list[ScoreWithLoss]:
     """Measure accuracy and loss with each group of parts ablated; an empty group leaves the model unchanged."""
     return _scores_of_each([Subject.of(model)], groups, setting)[0]
 
 
 def _scores_of_each(
-    subjects: Sequence[Subject], groups: Sequence[Sequence[Part | Neuron]], setting: Setting
+    subjects: Sequence[Subject], groups: Sequence[Sequence[Part | Neuron]], setting: AblationSetting
 ) -> list[list[ScoreWithLoss]]:
     """scores_without of several models of one spec."""
     silenced = list(dict.fromkeys(part for group in groups for part in group))
@@ -213,7 +215,7 @@ def _from_runs(
     subject: Subject,
     groups: Sequence[Sequence[Part | Neuron]],
     silenced: Sequence[Part | Neuron],
-    setting: Setting,
+    setting: AblationSetting,
 ) -> list[ScoreWithLoss]:
     values = Replacements(subject, silenced, setting)
     scores = [ScoreWithLoss() for _ in groups]
@@ -245,7 +247,7 @@ def by_position(test: Batch, reference: Batch, mode: str) -> bool:
 
 
 def _from_contributions(
-    subjects: Sequence[Subject], groups: Sequence[Sequence[Any]], setting: Setting
+    subjects: Sequence[Subject], groups: Sequence[Sequence[Any]], setting: AblationSetting
 ) -> list[list[ScoreWithLoss]]:
     """Compute the same scores as with hooks, up to rounding, from a single run per batch instead of one per group."""
     each = outputs_of_each(subjects, setting.test)
@@ -283,7 +285,7 @@ class Replacements:
     """Replacement values for ablated parts, per piece of a batch."""
 
     def __init__(
-        self, subject: Subject, parts: Sequence[Part | Neuron], setting: Setting, streams: Sequence[str] = ()
+        self, subject: Subject, parts: Sequence[Part | Neuron], setting: AblationSetting, streams: Sequence[str] = ()
     ) -> None:
         self.subject, self.mode, test = subject, setting.mode, setting.test
         self.names = list(dict.fromkeys([*(part.hook for part in parts), *streams]))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError, as_list, check_one_of
-from interp.measures.ablation import Replacements, Setting, scores_without
+from interp.measures.ablation import AblationSetting, Replacements, scores_without
 from interp.measures.edges import (
     BETWEEN,
     EMBEDDING,
@@ -135,7 +135,7 @@ def evaluate_circuit(
         raise InterpError("name either the heads of the circuit or its edges: heads=['0.1'] or edges=[(..., ...)]")
     if isinstance(heads, CircuitTest) and heads.over == "edges":
         edges = heads.kept
-    setting = Setting(batch_of(subject, inputs), mode, batch_of(subject, reference, "train"), seed)
+    setting = AblationSetting(batch_of(subject, inputs), mode, batch_of(subject, reference, "train"), seed)
     if edges is not None:
         return _of_edges(subject, list(edges), setting)
     if isinstance(heads, CircuitTest):
@@ -186,7 +186,7 @@ def find_circuit(
         ('MLP 0', 'head 0.0', 'head 1.0')
     """
     subject = Subject.of(model)
-    setting = Setting(batch_of(subject, inputs), mode, batch_of(subject, reference, "train"))
+    setting = AblationSetting(batch_of(subject, inputs), mode, batch_of(subject, reference, "train"))
     every = parts_of(subject)
     with LateBar("find_circuit") as bar:
         whole, *without = scores_without(subject, [[], *([part] for part in every)], setting)
@@ -237,7 +237,7 @@ def _smallest(ranked: Sequence[Kept], enough: Callable[[Sequence[Kept]], bool]) 
 
 
 def _of_parts(
-    subject: Subject, kept: Sequence[Part], everything: Sequence[Part], setting: Setting, draws: int
+    subject: Subject, kept: Sequence[Part], everything: Sequence[Part], setting: AblationSetting, draws: int
 ) -> CircuitTest:
     kept = list(dict.fromkeys(kept))
     rest = [part for part in everything if part not in kept]
@@ -278,20 +278,22 @@ def _taken_out(kept: Sequence[Part], draws: int, seed: int) -> list[tuple[Part, 
     return taken
 
 
-def _of_edges(subject: Subject, wanted: Sequence[tuple[Any, Any] | str], setting: Setting) -> CircuitTest:
+def _of_edges(subject: Subject, wanted: Sequence[tuple[Any, Any] | str], setting: AblationSetting) -> CircuitTest:
     """Test a circuit of edges; minimality ablates one edge at a time, and completeness is empty."""
     if setting.mode == "zero":
         raise InterpError("edges cannot be ablated with mode = 'zero': use mode = 'mean', 'pooled_mean' or 'resample'")
     kept_edges = check_edges(subject, wanted)
     circuits = [kept_edges, [], *([edge for edge in kept_edges if edge != kept_edge] for kept_edge in kept_edges)]
     alone, nothing, *without = _scores_of_edges(subject, circuits, setting)
-    whole = scores_without(subject, [[]], Setting(setting.test))[0]
+    whole = scores_without(subject, [[]], AblationSetting(setting.test))[0]
     names = tuple(f"{edge.sender}{BETWEEN}{edge.receiver}" for edge in kept_edges)
     empty = pd.DataFrame({"taken_out": [], "accuracy_circuit": [], "accuracy_model": []})
     return CircuitTest(whole, alone, nothing, setting.mode, names, _minimality(names, without), empty, "edges")
 
 
-def _scores_of_edges(subject: Subject, circuits: Sequence[Sequence[Edge]], setting: Setting) -> list[ScoreWithLoss]:
+def _scores_of_edges(
+    subject: Subject, circuits: Sequence[Sequence[Edge]], setting: AblationSetting
+) -> list[ScoreWithLoss]:
     """Return the scores of circuits of edges, with all other edges ablated."""
     check_reads(subject, setting.test)
     scores, known = [ScoreWithLoss() for _ in circuits], nodes(subject)

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError, refuse_if
-from interp.measures.ablation import Setting, by_position, scores_without
+from interp.measures.ablation import AblationSetting, by_position, scores_without
 from interp.measures.components import direct_logit_attribution
 from interp.measures.head_types import head_types
 from interp.measures.heads import outputs_of_each
@@ -71,7 +71,7 @@ def survey(
         effects = dict(zip(attribution["component"], attribution["effect"]))
     table["effect"] = [effects.get(name, float("nan")) for name in table["part"]]
     for mode in MODES:
-        whole, *scores = scores_without(subject, [[], *([part] for part in parts)], Setting(test, mode, train))
+        whole, *scores = scores_without(subject, [[], *([part] for part in parts)], AblationSetting(test, mode, train))
         table[f"accuracy_{mode}"] = [score.accuracy for score in scores]
         table[f"loss_{mode}"] = [score.loss for score in scores]
     table["s_acc"], no_s_acc = _separation(subject, train, test)
@@ -155,7 +155,7 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
     chosen = [
         Neuron(None if pd.isna(layer) else int(layer), int(i)) for layer, i in zip(table["layer"], table["index"])
     ]
-    whole, *scores = scores_without(subject, [[], *([neuron] for neuron in chosen)], Setting(batch))
+    whole, *scores = scores_without(subject, [[], *([neuron] for neuron in chosen)], AblationSetting(batch))
     table = table.assign(
         neuron=[str(neuron).removeprefix("neuron ") for neuron in chosen],
         accuracy=[score.accuracy for score in scores],

@@ -8,7 +8,7 @@ from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
 from interp.errors import InterpError
-from interp.measures.ablation import Setting, aligned, by_position, draw_donors, scores_without
+from interp.measures.ablation import AblationSetting, aligned, by_position, draw_donors, scores_without
 from interp.measures.runs import Part, heads_of, parts_of
 from interp.measures.survey import survey
 from interp.models.lens import HookedTransformer, config, quiet_construction
@@ -170,7 +170,7 @@ def test_resampling_is_the_value_of_the_donor(name) -> None:
 
     fixed = [*padding_hooks(subject.model, batch), ("blocks.0.attn.hook_z", put)]
     logits = read_of(name, subject.model.run_with_hooks(batch.tokens, fwd_hooks=fixed))
-    (score,) = scores_without(subject, [[Part(0, 0)]], Setting(batch, "resample", batch, seed=3))
+    (score,) = scores_without(subject, [[Part(0, 0)]], AblationSetting(batch, "resample", batch, seed=3))
     wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
     assert score.loss == pytest.approx(float(wanted), rel=1e-5)
 
@@ -180,7 +180,7 @@ def test_silenced_everything_leaves_a_guess() -> None:
     subject = standin("ends")
     batch = subject.task.sample(400, seed=1)
     parts = [Part(layer, head) for layer in range(3) for head in (None, 0, 1)]
-    (score,) = scores_without(subject, [parts], Setting(batch))
+    (score,) = scores_without(subject, [parts], AblationSetting(batch))
     share = float(batch.labels.double().mean())
     assert score.accuracy in (pytest.approx(share), pytest.approx(1 - share))
 

@@ -10,7 +10,7 @@ from standins import standin
 
 import interp
 from interp.errors import InterpError
-from interp.measures.ablation import Setting, scores_without
+from interp.measures.ablation import AblationSetting, scores_without
 from interp.measures.faithfulness import evaluate_circuit
 from interp.measures.runs import heads_of
 
@@ -33,7 +33,7 @@ def test_complements_are_silenced(mode) -> None:
     heads = heads_of(subject)
     rest = [heads[i] for i in (1, 2, 5)]
     scores = scores_without(
-        subject, [rest, heads, [heads[0], *rest], [heads[0]]], Setting(test, mode, reference, seed=3)
+        subject, [rest, heads, [heads[0], *rest], [heads[0]]], AblationSetting(test, mode, reference, seed=3)
     )
     assert (found.circuit, found.nothing) == tuple(scores[:2])
     assert found.minimality["loss_without"][0] == pytest.approx(scores[2].loss)
@@ -49,7 +49,7 @@ def test_mlps_can_be_part_of_it() -> None:
     heads = evaluate_circuit(subject, heads=[0], mode="zero", inputs=test, draws=0)
     again = evaluate_circuit(subject, heads, mode="zero", inputs=test, draws=0)
     assert (again.circuit, again.nothing, again.untouched) == (heads.circuit, heads.nothing, ("MLP 0",))
-    assert heads.nothing == scores_without(subject, [heads_of(subject)], Setting(test, "zero"))[0]
+    assert heads.nothing == scores_without(subject, [heads_of(subject)], AblationSetting(test, "zero"))[0]
     assert (without.over, without.untouched) == ("heads and MLPs", ())
     assert all_of_it.circuit.accuracy == all_of_it.model.accuracy
     assert without.circuit.accuracy < all_of_it.circuit.accuracy

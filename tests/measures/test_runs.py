@@ -5,7 +5,7 @@ import torch
 from standins import padding_hooks, standin
 
 from interp.measures import runs
-from interp.measures.ablation import Setting, scores_without
+from interp.measures.ablation import AblationSetting, scores_without
 from interp.measures.head_types import head_types
 from interp.measures.minimal_pairs import make_pairs
 from interp.measures.patching import activation_patching
@@ -38,7 +38,7 @@ def test_padding_is_left_out_of_pieces_and_changes_nothing(monkeypatch: pytest.M
 
     def measured() -> list[torch.Tensor]:
         scores = [
-            scores_without(subject, [[part] for part in parts], Setting(few, mode, few))
+            scores_without(subject, [[part] for part in parts], AblationSetting(few, mode, few))
             for mode in ("mean", "resample")
         ]
         losses = torch.tensor([[score.loss for score in some] for some in scores])
