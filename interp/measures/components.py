@@ -25,7 +25,6 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced
 from interp.measures.runs import (
-    Part,
     ScoreWithLoss,
     activations,
     has_mlp,
@@ -35,6 +34,7 @@ from interp.measures.runs import (
     read_out,
     reads_of,
     stream_hook,
+    writes,
 )
 from interp.models.architecture.answers import decide
 from interp.models.architecture.task_model import TaskModel
@@ -240,7 +240,7 @@ def direct_logit_attribution(
         toward, bias = readout(subject, chosen)
         toward = toward / scale
         vectors = [seen[name].expand_as(toward) for name in streams.values()]
-        vectors += [_written(subject, part, seen[part.hook]) for part in (*heads, *mlps)]
+        vectors += [writes(subject, part, seen) for part in (*heads, *mlps)]
         columns = [(vector * toward).sum(-1) for vector in vectors]
         biases = sum((block.attn.b_O.double().cpu() for block in subject.model.blocks), torch.zeros(()))
         columns.append((biases * toward).sum(-1) + bias)
@@ -260,13 +260,6 @@ def direct_logit_attribution(
     parts = pd.DataFrame(rows, columns=["component", "kind", "layer", "head"])
     parts = parts.astype({"layer": "Int64", "head": "Int64"})
     return Attribution(values, centered, difference, torch.cat(classes), parts, subject.task.word, **named)
-
-
-def _written(subject: Subject, part: Part, value: Float[Tensor, "reads *d"]) -> Float[Tensor, "reads d_model"]:
-    """Return what a part writes at each read."""
-    if part.head is None:
-        return value
-    return value[:, part.head] @ subject.model.blocks[part.layer].attn.W_O[part.head].double().cpu()
 
 
 def _positions_in_stream(subject: Subject) -> bool:

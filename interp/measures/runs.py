@@ -112,10 +112,10 @@ def forward(
         return subject.columns(subject.model.run_with_hooks(tokens, fwd_hooks=[*hooks]))
 
 
-def writes(subject: Subject, part: Part, seen: Mapping[str, Tensor]) -> Float[Tensor, "rows length d_model"]:
+def writes(subject: Subject, part: Part, seen: Mapping[str, Tensor]) -> Float[Tensor, "*rows d_model"]:
     """Return what a head or an MLP adds to the residual stream, without attention biases, from activations."""
     value = part.get(seen[part.hook])
-    return value if part.head is None else value @ subject.model.blocks[part.layer].attn.W_O[part.head]
+    return value if part.head is None else value @ subject.model.blocks[part.layer].attn.W_O[part.head].to(value)
 
 
 def not_summed(subject: Subject) -> str | None:
@@ -253,8 +253,8 @@ class Part:
         return f"blocks.{self.layer}." + ("hook_mlp_out" if self.head is None else "attn.hook_z")
 
     def get(self, activation: Tensor) -> Tensor:
-        """Return the part's value in an activation of its hook: (rows, length, d)."""
-        return activation if self.head is None else activation[:, :, self.head]
+        """Return the part's value in an activation of its hook: (*rows, d)."""
+        return activation if self.head is None else activation[..., self.head, :]
 
     def __str__(self) -> str:
         return f"MLP {self.layer}" if self.head is None else f"head {self.layer}.{self.head}"
