@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 
 import pandas as pd
 
+from interp.measures.attention import attention_patterns
 from interp.measures.results import tidy
-from interp.measures.runs import activations
 from interp.models.architecture.answers import find_positions
 from interp.models.architecture.task_model import standing_hooks
 from interp.report import Report
@@ -159,18 +159,15 @@ def example_attention(study: Study, report: Report) -> None:
         width = batch.tokens.shape[1]  # linear mixing has weights for one length
     tokens = batch.tokens[:, :width]
     short = Batch(tokens, batch.lengths.clamp(max=width), batch.labels)
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(study.model.cfg.n_layers)]
-    _, seen = activations(study.subject, short, names)
     shown = min(width, int(short.lengths[0]))  # without padding
     words = [f"{i}: {study.task.vocabulary[int(t)]}" for i, t in enumerate(tokens[0, :shown])]
     report.heading("Attention on one input", f"The input is {study.task.format(tokens[0, :shown])}.")
-    frames = []
-    for layer, name in enumerate(names):
-        pattern = seen[name][0, :, :shown, :shown].double().cpu()
-        heads = [f"{layer}.{head}" for head in range(len(pattern))]
-        frames.append(tidy(pattern, "value", head=heads, query=words, key=words))
+    patterns = attention_patterns(study.subject, short).weights[0, :, :, :shown, :shown]
+    heads = [f"{layer}.{head}" for layer in range(len(patterns)) for head in range(patterns.shape[1])]
     kind = weights(study)
-    figure = draw.circuit(pd.concat(frames), color_title=kind, shares=kind == WEIGHT)
+    figure = draw.circuit(
+        tidy(patterns, "value", head=heads, query=words, key=words), color_title=kind, shares=kind == WEIGHT
+    )
     report.add_figure(
         "attention_example",
         inputs(figure, "tokens", token_ids(tokens[0].tolist())),
