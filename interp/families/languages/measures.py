@@ -80,7 +80,7 @@ def length_curve(
     task, rows = language_of(model), []
     batches = {length: task.strings(n, length, seed=seed) for length in lengths}
     for dtype in [None] if dtypes is None else dtypes:
-        used = model if dtype is None else in_dtype(model, dtype)
+        used = model if dtype is None else Subject.of(model).in_format(as_dtype(dtype)).task_model
         name = str(used.embed.W_E.dtype).removeprefix("torch.")
         with beyond_limits(used):
             for length, batch in batches.items():
@@ -118,14 +118,6 @@ def cross_entropy(model: TaskModel, logits: Float[Tensor, "rows"], labels: Tenso
     if model.spec.decision != "sigmoid":
         return torch.tensor(float("nan"))
     return torch.nn.functional.softplus(torch.where(labels, -logits, logits)).mean() / log(2)
-
-
-def in_dtype(model: TaskModel, dtype: str | torch.dtype) -> TaskModel:
-    """Copy a model in another number format, without a length limit."""
-    tensors = {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
-    return TaskModel(
-        model.spec, model.task, tensors, seed=model.seed, device=model.cfg.device or "cpu", dtype=as_dtype(dtype)
-    )
 
 
 # ---------------------------------------------------------------- the value s
