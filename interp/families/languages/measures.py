@@ -21,6 +21,7 @@ from interp.models.architecture.task_model import TaskModel, as_dtype
 from interp.models.architecture.ties import first_largest
 from interp.models.constructions import ConstructedWeights, construct
 from interp.models.spec import Construction
+from interp.models.subject import Subject
 from interp.tasks import Batch
 from interp.tasks.scores import Score
 from interp.tasks.structure import STRINGS, lacks
