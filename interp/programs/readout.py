@@ -9,6 +9,7 @@ from itertools import product
 from typing import TypeAlias
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.measures.runs import Part
@@ -236,18 +237,7 @@ def model_sum(
         logits = logits * scale[:, None]
     weights: dict[str, Tensor] = {}
     for name in sources:
-        if name == "token":
-            ids = torch.arange(len(reading.task.vocabulary))
-            ids = ids if running.subject.token_ids is None else running.subject.token_ids[ids]
-            out = model.embed.W_E[ids].detach().double()
-        elif name == "position":
-            out = model.pos_embed.W_pos[: reading.made["position"].shape[-1]].detach().double()
-        elif name in reading.vectors:
-            part = next(part for part in reading.matter if str(part) == name)
-            out = reading.vectors[name].double()
-            if part.head is not None:
-                out = out @ running.blocks[part.layer].attn.W_O[part.head].detach().double()
-        else:
+        if (out := vectors_of(reading, name)) is None:
             return None
         weights[name] = running.subject.columns(out @ unembed)[:, : reading.task.n_out]
     for name, other in copies.items():
@@ -262,3 +252,19 @@ def model_sum(
         bias = torch.cat([torch.zeros(1).double(), bias])
     step = Linear("answer", tuple(weights), tuple(map(matrix, weights.values())), tuple(bias.tolist()), words)
     return (step, []) if reading.answered(step).share >= 0.99 else None
+
+
+def vectors_of(reading: Reading, name: str) -> Float[Tensor, "values d_model"] | None:
+    """What each value of a variable adds to the residual stream; None where the part has no description."""
+    running, model = reading.running, reading.running.subject.model
+    if name == "token":
+        ids = torch.arange(len(reading.task.vocabulary))
+        ids = ids if running.subject.token_ids is None else running.subject.token_ids[ids]
+        return model.embed.W_E[ids].detach().double()
+    if name == "position":
+        return model.pos_embed.W_pos[: reading.made["position"].shape[-1]].detach().double()
+    if name not in reading.vectors:
+        return None
+    part = next(part for part in reading.matter if str(part) == name)
+    out = reading.vectors[name].double()
+    return out if part.head is None else out @ running.blocks[part.layer].attn.W_O[part.head].detach().double()

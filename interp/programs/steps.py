@@ -206,9 +206,11 @@ class Weighed(Step):
     def constants(self) -> int:
         """Number of weights that are not zero; so a value that picks an answer counts once.
 
-        Where all values of a variable have the same weights, these count once.
+        Where all values of a variable have the same weights, these count once; so do the weights that two variables
+        have alike.
         """
-        alike = (matrix[:1] if len(set(matrix)) == 1 else matrix for matrix in (*self.weights, (self.bias,)))
+        different = dict.fromkeys((*self.weights, (self.bias,)))
+        alike = (matrix[:1] if len(set(matrix)) == 1 else matrix for matrix in different)
         return sum(weight != 0.0 for matrix in alike for row in matrix for weight in row)
 
     def problems(self, known: Known, steps: Mapping[str, Step]) -> list[str]:
@@ -235,8 +237,11 @@ class Weighed(Step):
 
     def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
         constants = [f"{upper}_VALUES = {tuple(self.values)!r}", f"{upper}_BIAS = {tuple(self.bias)!r}"]
+        known: dict[str, str] = {}
         for i, (name, matrix) in enumerate(zip(self.of, self.weights)):
-            constants.append(f"{upper}_WEIGHTS_{i} = {_rows(shown[name], matrix)}")
+            rows = _rows(shown[name], matrix)
+            constants.append(f"{upper}_WEIGHTS_{i} = {known.get(rows, rows)}")
+            known.setdefault(rows, f"{upper}_WEIGHTS_{i}")
         if not self.of:
             zipped = f"dict(zip({upper}_VALUES, {upper}_BIAS))"
             return constants, f"[{f'{{most({zipped}): 1.0}}' if self.how == 'largest' else zipped}] * len(tokens)"

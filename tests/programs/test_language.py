@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.programs.language import NEVER, Head, Linear, Program, Table
+from interp.programs.language import NEVER, Head, Linear, Program, Sums, Table
 
 WORDS = ("a", "b", "=")
 BEFORE = tuple(tuple(0.0 if k == q - 1 else NEVER for k in range(4)) for q in range(4))
@@ -101,6 +101,12 @@ def test_a_weight_that_most_pairs_have_counts_once() -> None:
 
     assert constants((1.0, 0.5, 0.5), (0.5, 1.0, 0.5)) == 3
     assert constants((1.0, 0.5), (0.5, 1.0)) == 4
+
+
+def test_equal_weights_are_counted_once() -> None:
+    rows = ((1.0, 2.0), (3.0, 4.0))
+    assert Sums("sums", ("token", "head"), (rows, rows), (5.0, 6.0)).constants == 4 + 2
+    assert Sums("sums", ("token", "head"), (rows, rows[::-1]), (5.0, 6.0)).constants == 4 + 4 + 2
 
 
 def test_pairs_without_attention_are_no_constants() -> None:

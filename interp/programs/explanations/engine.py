@@ -56,6 +56,7 @@ from interp.programs.interchange import COUNTED, FreshInputs, same_partition
 from interp.programs.language import Program, Sums
 from interp.programs.moved_rows import described_on_moved_rows
 from interp.programs.read_limits import by_limits
+from interp.programs.read_neurons import by_neurons
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED, used
 from interp.programs.running import Running
@@ -149,8 +150,8 @@ def by_parts(
     """Describe the parts on inputs of the population, and run the program of them alone on fresh ones.
 
     Readings come in turn (see read_in_turn); the first that explains the model is taken, or else the best. Where none
-    gives a program and all parts are described, the readout is fitted anew, to inputs drawn for it (see
-    programs.read_limits).
+    gives a program and all parts are described, the readout is fitted anew, to inputs drawn for it: by limits,
+    or by the neurons of a readout that has some (see programs.read_limits and read_neurons).
     """
     tried: list[Explanation] = []
     readings: list[Reading] = []
@@ -164,10 +165,12 @@ def by_parts(
         programs.append(program)
         if tried[-1].level == "explained":
             return tried[-1]
-    best, reading = max(zip(tried, readings, strict=True), key=lambda pair: (rank(pair[0]), pair[0].count("explained")))
-    if best.level not in GIVEN and (program := by_limits(reading, population)) is not None:
-        again = explained(empty, reading, program, population, fresh, share, best.tested_on)
-        best = again if again.level in GIVEN else best
+    best, reading = max(zip(tried, readings, strict=True), key=lambda pair: fullness(pair[0]))
+    if best.level not in GIVEN:
+        for program in (by_limits(reading, population), by_neurons(reading, population)):
+            if program is not None and best.level != "explained":
+                again = explained(empty, reading, program, population, fresh, share, best.tested_on)
+                best = max(best, again, key=rank)
     elif any_refuted(best.variables):
         best = with_all_variables(best, reading, fresh)
     return best
@@ -246,6 +249,12 @@ def may_move(found: Explanation) -> bool:
 def rank(found: Explanation) -> int:
     """Higher levels have larger numbers."""
     return -LEVELS.index(found.level)
+
+
+def fullness(found: Explanation) -> tuple[int, int, float]:
+    """The level, how many parts are described, and how many answers stay with them, if they are no program: larger is
+    better."""
+    return rank(found), found.count("explained"), (found.level not in GIVEN) * (found.joint or 0.0)
 
 
 def explained(
