@@ -28,11 +28,11 @@ from interp.programs.steps import Features, Head, Linear, Step, Table, codes
 
 def decompile(
     running: Running, check: Callable[[], None] = lambda: None, strict: bool = True, matter: Sequence[Part] = (),
-    finer: bool = False,
+    finer: bool = False, of_other_rows: bool = False,
 ) -> Reading:  # fmt: skip
-    """Describe each part that matters. check: is called often, and may raise to stop; strict, finer: see `Reading`.
-    matter: the parts that do, if they are known; see relevance.used."""
-    reading = Reading(running, check, strict, finer)
+    """Describe each part that matters. check: is called often, and may raise to stop; strict, finer, of_other_rows: see
+    `Reading`. matter: the parts that do, if they are known; see relevance.used."""
+    reading = Reading(running, check, strict, finer, of_other_rows)
     reading.made = given(running)
     reading.without = {part: reading.left([part]) for part in reading.running.parts}
     reading.pairs = cancelling(reading.running, reading.kinds, reading.without, reading.left)

@@ -33,7 +33,7 @@ def described_on_moved_rows(reading: Reading) -> tuple[Reading, Program | None]:
     before = reading.running.original
     running = with_copies(before)
     others = other_rows(running.batch.lengths, reading.matter)
-    again = Reading(running, reading.check, reading.strict, reading.finer, others)
+    again = Reading(running, reading.check, reading.strict, reading.finer, others=others)
     again.made = given(running)
     again.without, again.pairs, again.matter = reading.without, reading.pairs, reading.matter
     describe(again)

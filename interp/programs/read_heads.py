@@ -20,7 +20,7 @@ from torch import Tensor
 from interp.measures.runs import Part
 from interp.programs.maps import Codes
 from interp.programs.quantize import Quantized, separate
-from interp.programs.read_sums import describe_by_sums
+from interp.programs.read_sums import FROM_OTHER_ROWS, describe_by_sums, same_elsewhere
 from interp.programs.read_waves import attention_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, matrix
 from interp.programs.relations import completed
@@ -64,6 +64,9 @@ def describe_head(reading: Reading, part: Part) -> None:
         steps, mean, value = coarse
     elif waves := attention_by_waves(reading, quantized, step, mean, enough):
         steps, value = waves, (reading.variable(*waves) @ mean.double()).float()
+    odd = reading.strict and not asked.total and same_elsewhere(reading, part, value) < FROM_OTHER_ROWS
+    if odd and describe_by_sums(reading, part, quantized):
+        return
     if not reading.explain(part, quantized, steps, mean, value, enough):
         reading.keep(part, quantized, "as a table of attention and values, it does not keep the answers")
         return

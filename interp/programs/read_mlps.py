@@ -15,7 +15,7 @@ from interp.programs import maps
 from interp.programs.quantize import Quantized
 from interp.programs.read_cells import fill_unmet_cells
 from interp.programs.read_own import describe_by_product
-from interp.programs.read_sums import describe_by_sums
+from interp.programs.read_sums import FROM_OTHER_ROWS, describe_by_sums, nothing_more
 from interp.programs.read_waves import describe_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, matrix
 from interp.programs.steps import Features, Linear, Step, Table
@@ -84,9 +84,14 @@ def as_table(
     fitting = list(islice(maps.tables(found.code[found.needed], known, enough=share), 200))
     for table in sorted(fitting, key=lambda table: (table.share < 1, not reading.whole(table.of, sources)))[:TRIED]:
         step = Table(str(part), table.of, table.entries, found.names, str(part))
-        if reading.stays(part, found.put(reading.code(step))) >= enough:
+        if reads_all(reading, part, table.of) and reading.stays(part, found.put(reading.code(step))) >= enough:
             return completed(reading, part, found, step)
     return None
+
+
+def reads_all(reading: Reading, part: Part, names: Sequence[str]) -> bool:
+    """Whether all that an MLP reads besides these variables may be from another row: only asked in a finer reading."""
+    return not reading.finer or nothing_more(reading, part, names) >= FROM_OTHER_ROWS
 
 
 def completed(reading: Reading, part: Part, found: Quantized, step: Table) -> Table:
@@ -120,6 +125,8 @@ def as_sums(
         more, codes = exchanged(reading, part, found, sources, list(features))
         features, target = {n: torch.cat([features[n], more[n]]) for n in features}, torch.cat([target, codes])
     fit = maps.weighed(target, features, found.size, 1.0 if exact else maps.DETERMINED)
+    if not reads_all(reading, part, fit.of):
+        fit = maps.weighed(target, features, found.size, 1.0, whole=True)
     if exact and fit.share < NEARLY:
         return None
     weights, bias = tuple(map(matrix, fit.weights)), tuple(fit.bias.tolist())

@@ -31,12 +31,12 @@ from interp.programs.steps import Features, Head, Normed, Step, Sums
 
 LOST = 0.006
 """Share of the answers that all parts that are described by sums may lose together, each as much as any other: in the
-first reading; in the second, they may lose none."""
+first reading; in the second, and in finer ones, they may lose none."""
 LEAST = 0.993
 """Least share of each frequent answer that stays."""
 FROM_OTHER_ROWS = 0.99
 """Share of the model's answers that must stay if all that an MLP does not read, by its description, is from another
-row; and, in the finest reading (see Reading.of_other_rows), share that a description must give if values are from
+row; and, in a reading of other rows (see Reading.of_other_rows), share that a description must give if values are from
 another row. Where the longest description falls short of it, that one's share takes its place."""
 ACCURACY = 0.002
 """Root of the mean square of the relative error of a length."""
@@ -187,7 +187,8 @@ def nothing_more(reading: Reading, part: Part, names: Sequence[str]) -> float:
 
 def describe_by_sums(reading: Reading, part: Part, found: Quantized) -> bool:
     """Describe a part by a few sums, if these keep the answers; a norm before it is written only where needed."""
-    enough = reading.kept({}).share - LOST * reading.strict / len(reading.matter)
+    may_lose = LOST if reading.strict and not reading.finer else 0.0
+    enough = reading.kept({}).share - may_lose / len(reading.matter)
     describe = _head if part.head is not None else _mlp
     for without_norm in (True, False):
         by = None if without_norm else length_before(reading, part)

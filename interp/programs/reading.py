@@ -58,7 +58,11 @@ class Reading:
     """Whether what does not matter must not matter with the values of other positions either, not only at its mean, and
     whether a head that selects keys must weigh none. Trained models may have a program only without this."""
     finer: bool = False
-    """Whether descriptions must keep all answers, not nearly all: parts of little effect may need it."""
+    """Whether descriptions must keep all answers, not nearly all (parts of little effect may need it), and those of
+    MLPs leave out nothing that they read."""
+    of_other_rows: bool = False
+    """Whether descriptions must give the model's answers with values of other rows, too: in a finer reading after one
+    of which a variable is not the model's. Tables of heads must only in the strict reading: they may hold together."""
     others: Mapping[Part, Int[Tensor, "rows"]] = field(default_factory=dict)
     """For each part, the row from which each row takes its variable, once it is described; see programs.moved_rows."""
     steps: list[Step] = field(default_factory=list)
@@ -127,11 +131,6 @@ class Reading:
         if isinstance(step, Head):
             return self.values(step.value)
         return tuple(map(str, range(self.made[name].shape[-1]))) if step is None else tuple(step.values)
-
-    @property
-    def of_other_rows(self) -> bool:
-        """Whether descriptions must give the model's answers with values of other rows, too: in the finest reading."""
-        return self.finer and not self.strict
 
     @property
     def cyclic(self) -> bool:

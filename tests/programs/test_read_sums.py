@@ -102,7 +102,7 @@ class Reads:
     """What a part of one layer reads: tokens in three dimensions of five, positions in two. Answers stay where the
     value of the part is as it was."""
 
-    of_other_rows = False
+    finer = of_other_rows = False
     strict, matter, steps, vectors, roles = True, (None,), list[Any](), dict[str, Any](), dict[Any, Any]()
 
     def __init__(self, **parts: Any) -> None:

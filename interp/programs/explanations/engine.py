@@ -86,6 +86,8 @@ JUDGED_RULES = 10
 """Largest number of rules that are judged on the whole population, cheapest first."""
 MOST_SUMS = 4
 """A program that holds sums may have one constant per this many parameters: with more it would repeat the model."""
+MISSES = "gives "
+"""How the reason begins why a program that gives too few answers is none."""
 TENTH = 10
 """A rule may have one constant per this many parameters of the model."""
 LEAST = 12
@@ -192,10 +194,11 @@ def read_in_turn(
     """The strict reading (see `Reading`), then the looser one, on more inputs. With each its program and, in words, its
     inputs.
 
-    If the model does not compute with the variables of its program, the parts are described anew: finer, and then where
-    variables are those of other inputs, too (see programs.moved_rows). The looser reading leaves out parts that matter
-    only when their values come from other positions. If programs were found but none is the model's, a third reading,
-    as loose, describes these parts as well. found: what came of the readings so far; the caller adds to it.
+    If the program is not the model's (see may_be_finer), the parts are described anew: finer, with values of other rows
+    if a variable is not the model's; and then where variables are those of other inputs, too (see programs.moved_rows).
+    The looser reading leaves out parts that matter only when their values come from other positions. If programs were
+    found but none is the model's, a third reading, as loose, describes these parts as well. found: what came of the
+    readings so far; the caller adds to it.
     """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
@@ -203,8 +206,9 @@ def read_in_turn(
     def anew(reading: Reading, on: str) -> Iterator[tuple[Reading, Program | None, str]]:
         yield reading, program_of(reading), on
         plain = found[-1]
-        if may_be_finer(plain):
-            finer = decompile(reading.running.original, steps.check, reading.strict, reading.matter, finer=True)
+        if may_be_finer(plain, reading.strict):
+            running, shown = reading.running.original, all(one.interchange.shown for one in plain.variables)
+            finer = decompile(running, steps.check, reading.strict, reading.matter, True, of_other_rows=not shown)
             yield finer, program_of(finer), on
         if may_move(plain):
             yield *described_on_moved_rows(reading), on
@@ -225,9 +229,10 @@ def read_in_turn(
             yield from anew(decompile(running, steps.check, False, matter), on)
 
 
-def may_be_finer(found: Explanation) -> bool:
-    """Whether parts are described anew, so that no answer is lost: where a variable is not shown to be the model's."""
-    return found.level == "imitated" and not all(variable.interchange.shown for variable in found.variables)
+def may_be_finer(found: Explanation, strict: bool) -> bool:
+    """Whether parts are described anew, so that no answer is lost: where the program is not the model's, or, read
+    strictly, gives too few of its answers."""
+    return found.level == "imitated" or (strict and found.listing.startswith(MISSES))
 
 
 def may_move(found: Explanation) -> bool:
@@ -305,7 +310,7 @@ def explained(
 def misses(agreement: Agreement) -> str:
     """How many answers a program gives, and how many of the frequent one of which it gives fewest, if that is less."""
     least = f", and {words.share(agreement.least)} of one frequent answer" if agreement.least < agreement.share else ""
-    return f"gives {agreement}{least}"
+    return f"{MISSES}{agreement}{least}"
 
 
 def lists(program: Program, population: Population, apart: int, parameters: int) -> str:

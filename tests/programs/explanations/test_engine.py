@@ -17,7 +17,15 @@ from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import Explanation, engine
 from interp.programs.explanations.bench import STEPS_PER_SECOND, Steps
 from interp.programs.explanations.causal import reads_more
-from interp.programs.explanations.engine import MOST_SUMS, lists, may_move, numbers_of_one, told_apart, with_edges
+from interp.programs.explanations.engine import (
+    MOST_SUMS,
+    lists,
+    may_be_finer,
+    may_move,
+    numbers_of_one,
+    told_apart,
+    with_edges,
+)
 from interp.programs.explanations.explanation import GIVEN
 from interp.programs.explanations.findings import USED, Cancelling, PartRole, StandIns, VariableRole
 from interp.programs.interchange import FreshInputs, Interchanger, interchanged, same_partition
@@ -82,21 +90,28 @@ def test_parts_that_the_looser_reading_leaves_out_come_last(
     every = list(Running.of(subject, everything(subject.task).batch).parts)
     monkeypatch.setattr(engine, "used", lambda *args, **pairs: every)
     read = [one for one, *_ in engine.read_in_turn(subject, everything(subject.task), Steps.of(math.inf), found)]
+    read = [one for one in read if not one.finer]
     assert len(read) == n
     assert [one.strict for one in read] == [True, False, False][:n]
     assert len(read[1].matter) < len(every)
     assert read[-1].matter == (every if n == 3 else read[1].matter)
 
 
-def test_a_finer_reading_follows_a_variable_that_is_not_shown() -> None:
-    """After the strict reading, and after the looser one; rows move only where a variable is refuted."""
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_finer_reading_follows_one_that_is_imitated(shown: bool) -> None:
+    """After the strict reading, and after the looser one; with values of other rows where a variable is not shown. Rows
+    move only where one is refuted."""
     model = interp.compile(ENDS)
     subject, (one, *rest) = Subject.of(model), interp.explain(model).variables
     few = replace(one, interchange=Interchange(Cases(4, 4, 4), Cases(100, 100, 100)))
-    found = [replace(interp.explain(model), level="imitated", variables=(few, *rest))]
+    found = [replace(interp.explain(model), level="imitated", variables=(one if shown else few, *rest))]
     reading = engine.read_in_turn(subject, everything(subject.task), Steps.of(math.inf), found)
-    read = [(one.strict, one.finer) for one, *_ in reading]
-    assert read == [(True, False), (True, True), (False, False), (False, True)]
+    read = [(one.strict, one.finer, one.of_other_rows) for one, *_ in reading]
+    assert may_be_finer(replace(found[0], level="in part", listing="gives 0.98 of the answers"), strict=True)
+    assert not may_be_finer(replace(found[0], level="in part", listing="gives 0.98 of the answers"), strict=False)
+    assert not may_be_finer(replace(found[0], level="in part", listing="has 99 constants"), strict=True)
+    finer = (True, not shown)
+    assert read == [(True, False, False), (True, *finer), (False, False, False), (False, *finer)]
     now = quantize.enough_of(0.999, finer=True), quantize.enough_of(1.0, finer=False)
     assert now == (0.999, quantize.SHARE_KEPT_BY_VALUES)
 

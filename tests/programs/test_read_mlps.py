@@ -1,0 +1,41 @@
+"""What the description of an MLP must say that the MLP reads."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import interp
+from interp.measures.runs import Part
+from interp.models.subject import Subject
+from interp.programs import decompile
+from interp.programs.language import Table
+from interp.programs.read_mlps import as_sums, reads_all
+from interp.programs.running import Running
+from interp.programs.task import ENDS, FIRST
+from interp.tasks.populations import everything
+
+IS_A = replace(ENDS, steps=(FIRST, Table("same", ("first",), (1, 0), ("no", "yes"))))
+
+
+def halved() -> interp.TaskModel:
+    """Two heads each write half of the first letter; the MLP says whether it is an a."""
+    one = interp.compile(IS_A)
+    layer = one.spec.layers[0].model_copy(update={"n_heads": 2})
+    tensors = dict(one.named_parameters())
+    for name in ("W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V", "W_O"):
+        if (at := f"blocks.0.attn.{name}") in tensors:
+            tensors[at] = torch.cat([tensors[at] / (2 if name == "W_O" else 1)] * 2)
+    return interp.TaskModel(one.spec.model_copy(update={"layers": (layer,)}), one.task, tensors)
+
+
+@pytest.mark.parametrize("finer", [False, True])
+def test_a_finer_reading_says_all_that_an_mlp_reads(finer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two heads have one value on all rows, so either says what the MLP makes; but it reads both."""
+    subject, mlp = Subject.of(halved()), Part(0)
+    monkeypatch.setattr(decompile, "describe_mlp", lambda reading, part: None)
+    reading = decompile.decompile(Running.of(subject, everything(subject.task).batch), finer=finer)
+    step = as_sums(reading, mlp, reading.quantized(mlp), None, reading.enough(), exact=True)
+    assert {"head 0.0", "head 0.1"} <= set(step.of) if finer else step.of == ("head 0.0",)
+    assert reads_all(reading, mlp, ["head 0.0"]) == (not finer)
+    assert reads_all(reading, mlp, step.of)
