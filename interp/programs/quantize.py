@@ -161,12 +161,18 @@ def separate(tree: np.ndarray | None, least: int, most: int = 32) -> int:
 
 def numbered(rows: Float[Tensor, "rows columns"]) -> Int[Tensor, "rows"]:
     """The number of each row of whole numbers among the different ones, in their order."""
-    low, high = rows.double().amin(0), rows.double().amax(0)
-    widths = high - low + 1
-    if float(widths.prod()) >= EXACT_WHOLE:
-        return rows.unique(dim=0, return_inverse=True)[1]
-    places = widths.flip(0).cumprod(0).flip(0) / widths  # a row is a number, of which these are the places' values
-    return ((rows.double() - low) @ places).unique(return_inverse=True)[1]
+    rows = rows.double()
+    low, widths = rows.amin(0), rows.amax(0) - rows.amin(0) + 1
+    number, size = torch.zeros(len(rows)).double(), 1.0
+    for column, width in zip((rows - low).T, widths.tolist(), strict=True):
+        if size * width >= EXACT_WHOLE:  # what is known of a row is a number below the number of rows from here on
+            number = number.unique(return_inverse=True)[1].double()
+            size = float(number.max()) + 1
+        if size * width >= EXACT_WHOLE:
+            column = column.unique(return_inverse=True)[1].double()
+            width = float(column.max()) + 1
+        number, size = number * width + column, size * width
+    return number.unique(return_inverse=True)[1]
 
 
 def distinct(points: Float[Tensor, "points d"]) -> tuple[Tensor, Tensor]:
