@@ -61,9 +61,8 @@ class Reading:
     """Whether descriptions must keep all answers, not nearly all (parts of little effect may need it), and those of
     MLPs leave out nothing that they read."""
     of_other_rows: bool = False
-    """Whether descriptions must give the model's answers with values of other rows, too: in a finer reading, unless all
-    variables of the one before are the model's. Tables of heads must in the strict reading alone: elsewhere they may
-    hold together."""
+    """Whether descriptions must give the model's answers with values of other rows, too: in a finer reading after one
+    of which a variable is not the model's. Tables of heads must only in the strict reading: they may hold together."""
     others: Mapping[Part, Int[Tensor, "rows"]] = field(default_factory=dict)
     """For each part, the row from which each row takes its variable, once it is described; see programs.moved_rows."""
     steps: list[Step] = field(default_factory=list)

@@ -195,7 +195,7 @@ def read_in_turn(
     inputs.
 
     If the program is not the model's (see may_be_finer), the parts are described anew: finer, with values of other rows
-    unless it only reads too little; and then where variables are those of other inputs, too (see programs.moved_rows).
+    if a variable is not the model's; and then where variables are those of other inputs, too (see programs.moved_rows).
     The looser reading leaves out parts that matter only when their values come from other positions. If programs were
     found but none is the model's, a third reading, as loose, describes these parts as well. found: what came of the
     readings so far; the caller adds to it.
@@ -207,9 +207,8 @@ def read_in_turn(
         yield reading, program_of(reading), on
         plain = found[-1]
         if may_be_finer(plain, reading.strict):
-            running, shown = reading.running.original, [one.interchange.shown for one in plain.variables]
-            other_rows = not shown or not all(shown)
-            finer = decompile(running, steps.check, reading.strict, reading.matter, True, other_rows)
+            running, shown = reading.running.original, all(one.interchange.shown for one in plain.variables)
+            finer = decompile(running, steps.check, reading.strict, reading.matter, True, of_other_rows=not shown)
             yield finer, program_of(finer), on
         if may_move(plain):
             yield *described_on_moved_rows(reading), on
