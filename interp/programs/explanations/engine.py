@@ -86,8 +86,6 @@ JUDGED_RULES = 10
 """Largest number of rules that are judged on the whole population, cheapest first."""
 MOST_SUMS = 4
 """A program that holds sums may have one constant per this many parameters: with more it would repeat the model."""
-MISSES = "gives "
-"""How the reason begins why a program that gives too few answers is none."""
 TENTH = 10
 """A rule may have one constant per this many parameters of the model."""
 LEAST = 12
@@ -206,7 +204,7 @@ def read_in_turn(
     def anew(reading: Reading, on: str) -> Iterator[tuple[Reading, Program | None, str]]:
         yield reading, program_of(reading), on
         plain = found[-1]
-        if may_be_finer(plain, reading.strict):
+        if may_be_finer(plain):
             running, shown = reading.running.original, all(one.interchange.shown for one in plain.variables)
             finer = decompile(running, steps.check, reading.strict, reading.matter, True, of_other_rows=not shown)
             yield finer, program_of(finer), on
@@ -229,10 +227,9 @@ def read_in_turn(
             yield from anew(decompile(running, steps.check, False, matter), on)
 
 
-def may_be_finer(found: Explanation, strict: bool) -> bool:
-    """Whether parts are described anew, so that no answer is lost: where the program is not the model's, or, read
-    strictly, gives too few of its answers."""
-    return found.level == "imitated" or (strict and found.listing.startswith(MISSES))
+def may_be_finer(found: Explanation) -> bool:
+    """Whether parts are described anew, so that no answer is lost: where the program is not the model's."""
+    return found.level == "imitated"
 
 
 def may_move(found: Explanation) -> bool:
@@ -310,7 +307,7 @@ def explained(
 def misses(agreement: Agreement) -> str:
     """How many answers a program gives, and how many of the frequent one of which it gives fewest, if that is less."""
     least = f", and {words.share(agreement.least)} of one frequent answer" if agreement.least < agreement.share else ""
-    return f"{MISSES}{agreement}{least}"
+    return f"gives {agreement}{least}"
 
 
 def lists(program: Program, population: Population, apart: int, parameters: int) -> str:
