@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import as_list, check_one_of
-from interp.measures.heads import HeadOutputs, outputs_of_each
+from interp.measures.heads import HeadOutputs, no_largest, outputs_of_each
 from interp.measures.restart import Run, kept
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
 from interp.measures.runs import (
@@ -231,8 +231,8 @@ def _from_runs(
 
 def _is_sum(subject: Subject) -> bool:
     """Whether outputs are a sum over the heads of a single layer, plus terms that do not depend on these heads."""
-    one_layer = subject.model.cfg.n_layers == 1 and subject.read_at != "all" and subject.decision.kind != "indicator"
-    return one_layer and subject.no_decomposition() is None
+    one_layer = subject.model.cfg.n_layers == 1 and subject.read_at != "all"
+    return one_layer and no_largest(subject.decision) is None and subject.no_decomposition() is None
 
 
 def one_length(*batches: Batch) -> int | None:

@@ -26,6 +26,7 @@ from interp.measures.runs import at_reads, heads_of, numbered, reads_of
 from interp.measures.seeds import Models, by_seed, mean_over_seeds, subjects_of
 from interp.measures.separation import score_groups
 from interp.measures.subsets import check_groups, select_groups, subset_logit_metrics
+from interp.models.architecture.answers import Decision
 from interp.models.architecture.reduced import CountedRows, counted_at, heads_from_counts, token_tables
 from interp.models.subject import Model, Subject, final_scale, no_sum
 from interp.tasks import IGNORED, Batch, Task
@@ -82,9 +83,10 @@ def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: 
     layer: the layer of the heads (default: all layers; head h of layer l has number l * n_heads + h).
 
     With a final norm, contributions are computed at the scale of the full run; those of earlier layers are direct
-    effects (Elhage et al. 2021). A model with one output s (sigmoid) gets the logits 0 and s. If the spec's symmetry
-    allows it, outputs are computed in count space, which is a thousand times faster and equal up to rounding. Raises
-    UnsupportedError if logits are not a sum over heads, and InterpError for outputs that are not finite.
+    effects (Elhage et al. 2021). A model with one output s (sigmoid) gets the logits -s/2 and s/2. If the spec's
+    symmetry allows it, outputs are computed in count space, which is a thousand times faster and equal up to rounding.
+    Raises UnsupportedError if logits are not a sum over heads or the largest is not the answer, and InterpError for
+    outputs that are not finite.
     """
     subject = Subject.of(model)
     layer, where = _asked(subject, batch, read, layer)
@@ -107,13 +109,18 @@ def _asked(subject: Subject, batch: Batch, read: int | None, layer: int | None) 
     if layer is not None:
         layer = check_layer(subject, layer)
     refuse_if(no_sum(subject.model))
-    if subject.decision.kind == "indicator":
-        raise UnsupportedError(
-            "the answer depends on |s| and a tolerance, not on the largest logit, so single heads have no answer"
-        )
+    refuse_if(no_largest(subject.decision))
     if read is None:
         return layer, reads_of(subject, batch)
     return layer, Reads(torch.arange(len(batch)), *read_positions(subject.task, batch, read))
+
+
+def no_largest(decision: Decision) -> str | None:
+    """Return the reason why the largest of the logits that heads contribute to is not an answer, or None."""
+    others = {"indicator": "|s| and a tolerance", "set": "which outputs are above 0"}
+    if decision.kind not in others:
+        return None
+    return f"the answer depends on {others[decision.kind]}, not on the largest logit, so single heads have no answer"
 
 
 def _head_outputs(subjects: Sequence[Subject], batch: Batch, where: Reads, layer: int | None) -> list[HeadOutputs]:
@@ -133,11 +140,9 @@ def _head_outputs(subjects: Sequence[Subject], batch: Batch, where: Reads, layer
 
 
 def _two_logits(outputs: HeadOutputs) -> HeadOutputs:
-    """One output s becomes the logits (0, s), which give the same decision, s > 0."""
-    padded = {
-        name: torch.nn.functional.pad(getattr(outputs, name), (1, 0)) for name in ("contributions", "bias", "skip")
-    }
-    return replace(outputs, **padded)
+    """One output s becomes the logits (-s/2, s/2), which give the same decision, s > 0, and the same loss."""
+    names, sides = ("contributions", "bias", "skip"), torch.tensor([-0.5, 0.5], dtype=torch.float64)
+    return replace(outputs, **{name: getattr(outputs, name) * sides for name in names})
 
 
 def check_layer(subject: Subject, layer: int) -> int:
@@ -152,7 +157,11 @@ _LARGEST = 2**30  # most bytes of one table of contributions
 
 
 def _from_hooks(subject: Subject, batch: Batch, where: Reads, layer: int | None) -> HeadOutputs:
-    """Compute head outputs of any model by hooks, mapped through W_O and the readout at the run's own final scale."""
+    """Compute head outputs of any model by hooks, mapped through W_O and the readout at the run's own final scale.
+
+    The model runs in float64: two equal sums that round apart in float32 would be ranked.
+    """
+    subject = subject.in_format(torch.float64)
     model = subject.model
     layers = range(model.cfg.n_layers) if layer is None else [layer]
     weights = torch.cat([model.blocks[i].attn.W_O.detach().double().cpu() for i in layers])
@@ -264,6 +273,9 @@ def head_metrics(
 ) -> HeadMetrics:
     """Return one row per group: heads, size, s_acc, l_acc, roc_auc, relative_gap, layer (section 5.1, Figures 3 and 4).
 
+    l_acc: the share of answers that have the largest logit with this group alone. roc_auc: how well the logit of an
+    answer ranks the inputs that have it above the others; of several answers, that of the best. A model with one output
+    has one such number, below 0.5 where the group ranks the answers the wrong way round.
     Supports any number of classes and layers, and answers at one or all positions. layer: only the heads of this layer;
     the column layer is set for groups within one layer. For heads in earlier layers, only their direct contribution to
     the logits is used; a final norm has the scale of the full run. model: or a list of models of one spec; the table

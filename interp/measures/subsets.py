@@ -18,12 +18,13 @@ from numpy import ndarray
 
 from interp.errors import InterpError, as_list
 from interp.measures.separation_solver import features
-from interp.models.architecture.ties import TIED
 from interp.support.progress import LateBar
 
 Group = tuple[int, ...]
 MAX_SUBSETS = 200_000
 """Most groups that a name stands for: 2^n rows are easily asked for by accident."""
+EQUAL = 2.0**-40
+"""Scores in float64 that differ by less than this share of the largest are equal: a thousand times its rounding."""
 
 
 def select_groups(groups: str | Iterable[Any], n_heads: int, sample: int | None = None) -> list[Group]:
@@ -151,13 +152,12 @@ def subset_logit_metrics(
 def roc_areas(scores: Float[ndarray, "groups rows"], positive: Bool[ndarray, " rows"]) -> Float[ndarray, " groups"]:
     """Compute the area under the ROC curve of each group's scores; scores that are equal up to rounding count half.
 
-    Equal: the same multiple of TIED times the spread of the group's scores. The label is the last bit of each number,
+    Equal: the same multiple of EQUAL times the largest of the group's scores. The label is the last bit of each number,
     so that sorting the numbers also sorts the labels: once with positive rows last among equals, and once first.
     """
     n_rows = len(positive)
-    low, high = scores.min(axis=1, keepdims=True), scores.max(axis=1, keepdims=True)
-    step = np.maximum(TIED * (high - low), np.finfo(float).tiny)
-    twice = 2 * np.rint((scores - low) / step).astype(np.int32)
+    step = np.maximum(EQUAL * np.abs(scores).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    twice = 2 * np.rint(scores / step).astype(np.int64)
     last, first = np.sort(twice + positive, axis=1) & 1, 1 - (np.sort(twice + ~positive, axis=1) & 1)
     rank_sum = (last + first) @ np.arange(0.5, n_rows / 2 + 0.5, 0.5)
     n_positive = int(positive.sum())

@@ -16,6 +16,7 @@ from interp.measures import heads
 from interp.measures.subsets import select_groups
 from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject
+from interp.tasks import NextSymbols
 
 
 @pytest.fixture(scope="module")
@@ -174,18 +175,53 @@ class Yes(Recall):
         return interp.Batch(found.tokens, found.lengths, (found.labels == 0).long())
 
 
-@pytest.mark.parametrize(("task", "n_out"), [(Tens(), 2), (Yes(), 1)])
-def test_head_weights_with_answers_everywhere_and_one_output(task, n_out) -> None:
+class Sets(NextSymbols):
+    """Letters: which may follow, if there is one b at most?"""
+
+    name, vocabulary, symbols = "heads_sets", ("a", "b"), ("a", "b", "end")
+    sample = Balance.sample
+
+    def allowed(self, tokens):
+        none = tokens.cumsum(1) == 0
+        return torch.stack([torch.ones_like(none), none, torch.ones_like(none)], -1)
+
+
+def one_layer(task, n_out: int) -> Subject:
     fields = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 8, "d_vocab": task.d_vocab}
     with quiet_construction():
         own = HookedTransformer(config(**fields, d_vocab_out=n_out, attn_only=True, normalization_type=None))
     with torch.no_grad():
         for parameter in own.parameters():
-            parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
+            parameter.normal_(std=0.4, generator=torch.Generator().manual_seed(parameter.numel()))
+    return Subject.external(own, task)
+
+
+@pytest.mark.parametrize(("task", "n_out"), [(Tens(), 2), (Yes(), 1)])
+def test_head_weights_with_answers_everywhere_and_one_output(task, n_out) -> None:
+    subject = one_layer(task, n_out)
+    own = subject.model
     toward = own.W_U[:, 1] - own.W_U[:, 0] if n_out == 2 else own.W_U[:, 0]
     lengths = (own.W_O[0] @ toward).norm(dim=-1).detach()
-    found = heads.head_weights(Subject.external(own, task))
+    found = heads.head_weights(subject)
     np.testing.assert_allclose(found["weight"], lengths / lengths.sum(), rtol=1e-5)
+
+
+def test_one_output_has_the_area_of_its_own_ranks() -> None:
+    subject = one_layer(Yes(), 1)
+    batch = subject.task.sample(200)
+    _, cache = subject.in_format(torch.float64).model.run_with_cache(batch.tokens)
+    toward = (subject.model.W_O[0].double() @ subject.model.W_U.double())[..., 0].detach()
+    scores = [(cache["z", 0][:, -1, head] @ toward[head]).numpy() for head in (0, 1)]
+    areas = [roc_auc_score(batch.labels, of_head) for of_head in scores]
+    assert min(areas) < 0.5
+    close(interp.head_metrics(subject, test=batch)["roc_auc"], areas, atol=1e-12)
+
+
+def test_heads_do_not_answer_with_sets() -> None:
+    subject = one_layer(Sets(), 3)
+    with pytest.raises(UnsupportedError, match="depends on which outputs are above 0, not on the largest logit"):
+        interp.head_metrics(subject)
+    assert len(interp.ablate(subject, ["head 0.0"])) == 2
 
 
 def test_head_weights_are_those_of_the_last_of_three_layers() -> None:

@@ -115,6 +115,11 @@ def test_bad_input(change: dict, sentence: str) -> None:
     assert sentence in str(error.value)
 
 
+def test_scores_far_closer_than_their_range_are_ranked() -> None:
+    positive = np.array([True, False, True, False])
+    assert roc_areas(np.array([[3e-9, 0.0, 1.0, 1e-9]]), positive).tolist() == [1.0]
+
+
 def test_zeros_of_either_sign_are_equal_scores() -> None:
     positive = np.array([True, False, True, False])
     assert roc_areas(np.array([[0.0, -0.0, 0.0, -0.0]]), positive).tolist() == [0.5]
