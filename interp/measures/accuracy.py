@@ -150,13 +150,8 @@ def accuracy_on(model: Model, population: Population) -> Accuracy:
         weight = population.weights[reads.rows]
         weighted = float((good.double() * weight).sum() / weight.sum())
     by_class, by_position = (_apart(good, kinds, population.exact) for kinds in (reads.classes, reads.positions))
-    by_class.insert(0, "answer", [task_word(subject, index) for index in by_class.pop("kind")])
+    by_class.insert(0, "answer", [subject.task.word(index) for index in by_class.pop("kind")])
     return Accuracy(score, weighted, by_class, by_position.rename(columns={"kind": "position"}), population.on)
-
-
-def task_word(subject: Subject, index: int) -> str:
-    """Return the word for a class, or its number if the task names none."""
-    return subject.task.word(index) if 0 <= index < len(subject.task.answer_words) else str(index)
 
 
 def _apart(good: Bool[Tensor, "reads"], kinds: Int[Tensor, "reads"], exact: bool) -> pd.DataFrame:

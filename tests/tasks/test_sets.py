@@ -104,6 +104,16 @@ def test_both_general_engines_train_sets_alike() -> None:
     assert batch_loss(by_hand, batch) < batch_loss(start, batch)
 
 
+def test_sets_are_named_by_their_members() -> None:
+    task = EvenOnes()
+    model = TaskModel(ModelSpec(task=task.ref, d_model=4, layers=(Layer(n_heads=1, d_head=4),), decision="set"), task)
+    with torch.no_grad():
+        model.unembed.W_U.zero_()
+        model.unembed.b_U.copy_(torch.tensor([1.0, -1.0, 2.0]))
+    assert interp.accuracy(model, task.sample(50)).by_class["answer"].tolist() == ["{0, 1}", "{0, 1, end}"]
+    assert interp.explain(model).sentence.startswith("No explanation found: the model answers {0, end} to every input")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [({"decision": "some"}, "decision = 'some'"), ({"symbols": tuple(map(str, range(63)))}, "at most 62 outputs")],

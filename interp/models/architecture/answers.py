@@ -95,7 +95,11 @@ def word_of(task: Task, outputs: Float[Tensor, "n_out"], rule: Decision | ModelS
     """Return the word for the answer that a model's outputs at one read position give."""
     if not bool(has_answer(outputs)):
         return NO_ANSWER
-    answer = int(decide(outputs, rule))
+    return class_word(task, int(decide(outputs, rule)))
+
+
+def class_word(task: Task, answer: int) -> str:
+    """Return the word for the answer that a decision gives, which may be an output that is no answer of the task."""
     return task.word(answer) if answer < task.n_classes else NOT_NAMED
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.runs import reads_of
+from interp.models.architecture.answers import class_word
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of, sketch
@@ -81,7 +82,8 @@ POSITIONS, READS = 6_000, 1_000
 AGAIN = 18_000
 """Positions of the second reading, which may be misled by fewer: it is about rare answers."""
 JUDGED = 500
-"""Number of inputs from the task's own distribution for deciding whether a model has learned its task."""
+"""Number of inputs from the task's own distribution for deciding whether a model has learned its task; or all, if
+there are no more."""
 JUDGED_RULES = 10
 """Largest number of rules that are judged on the whole population, cheapest first."""
 MOST_SUMS = 4
@@ -101,7 +103,9 @@ def explain_subject(subject: Subject, name: str, seconds: float = math.inf, shar
 def _explained_within(steps: Steps, subject: Subject, name: str, seconds: float, share: float) -> Explanation:
     n_parameters = sum(parameter.numel() for parameter in subject.model.parameters())
     empty = Explanation(name, subject.task.name, n_parameters, subject=subject)
-    if (reason := not_learned(Bench(subject, sample(subject.task, JUDGED)))) is not None:
+    few = (subject.task.n_inputs or math.inf) <= JUDGED
+    judged_on = everything(subject.task) if few else sample(subject.task, JUDGED)
+    if (reason := not_learned(Bench(subject, judged_on))) is not None:
         return replace(empty, reason=reason)
     population = inputs_of(subject)
     fresh = population if population.exact else sample(subject.task, population.n, population.split, FRESH)
@@ -350,7 +354,7 @@ def in_order(batch: Batch, n: int) -> Batch:
 def with_edges(subject: Subject, batch: Batch) -> Batch:
     """The inputs, and those that a sampler may never draw: with one token at all places of content, where none of the
     inputs has their answer; and with each number of one token, where content has two. Those that the model answers
-    rightly are added; none where the task does not take such rows."""
+    rightly and that are not there yet are added; none where the task does not take such rows."""
     setting = Setting.of(subject, batch)
     content = torch.tensor([setting.vocabulary.index(token) for token in setting.content])
     most = len(batch) // 4
@@ -373,6 +377,8 @@ def with_edges(subject: Subject, batch: Batch) -> Batch:
         new = torch.isin(wanted, subject.classes(batch), invert=True) if n == 0 else torch.ones_like(wanted).bool()
         wrong = reads.rows[Running.of(subject, more).answers != wanted]
         where = reads.rows[new & ~torch.isin(reads.rows, wrong)].unique()
+        there = {*map(tuple, batch.tokens.tolist())}
+        where = where[[tuple(row) not in there for row in more.tokens[where].tolist()]]
         batch = concatenate([batch, more[where]], subject.task.pad_id) if len(where) else batch
     return batch
 
@@ -391,7 +397,7 @@ def numbers_of_one(
 
 def described_on(population: Population, n: int, edges: int = 0) -> str:
     """The inputs on which parts are described: n of a population, and edges."""
-    more = f" and {words.counted(edges, 'input')} of one token or two" if edges else ""
+    more = f" and {words.counted(edges, 'further input')} of one or two different tokens" if edges else ""
     if n == population.n:
         return population.on + more
     whole = f"all {population.n:,} inputs" if population.exact else population.on.removeprefix("on ")
@@ -465,7 +471,8 @@ def not_learned(bench: Bench) -> str | None:
     """Return why a model is not worth explaining (it has not learned its task), or None."""
     answers, right = bench.answers, float(bench.right.double().mean())
     if len(answers.unique()) == 1:
-        return f"the model answers {bench.setting.answers[int(answers[0])]} to every input {bench.population.on}"
+        word = class_word(bench.subject.task, int(answers[0]))
+        return f"the model answers {word} to every input {bench.population.on}"
     classes = bench.where.classes
     base = float(classes.bincount().max()) / len(classes)
     if right < base + LEARNED * (1 - base):

@@ -7,15 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 from shared.random_programs import random_program
+from standins import Recall
 
 import interp
 from interp.measures.interchange import Cases, Interchange
 from interp.measures.runs import Part, reads_of
+from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject
 from interp.programs import quantize
 from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import Explanation, engine
-from interp.programs.explanations.bench import STEPS_PER_SECOND, Steps
+from interp.programs.explanations.bench import STEPS_PER_SECOND, Bench, Steps
 from interp.programs.explanations.causal import reads_more
 from interp.programs.explanations.engine import (
     MOST_SUMS,
@@ -422,12 +424,22 @@ def test_a_broken_model_has_no_explanation() -> None:
 
 
 def test_a_model_of_one_answer_is_said_to_give_one_answer() -> None:
-    model = interp.build("algorithmic/max-of-k-exact", K=3, v=8)
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=4)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    found = interp.explain(model)
-    assert found.sentence.startswith("No explanation found: the model answers 0 to every input")
+    assert interp.explain(model).reason == "the model answers 0 to every input on all 64 inputs"
+
+
+def test_one_answer_may_be_none_of_the_task() -> None:
+    task, fields = Recall(), {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 8, "d_vocab": 6}
+    with quiet_construction():
+        own = HookedTransformer(config(**fields, d_vocab_out=4, attn_only=True, normalization_type=None))
+    with torch.no_grad():
+        own.b_U[3] = 99.0
+    subject = Subject.of(interp.load(own, task=task, outputs={word: i for i, word in enumerate(task.answer_words)}))
+    reason = engine.not_learned(Bench(subject, sample(task, 50)))
+    assert reason == f"the model answers an output that the task does not name to every input {sample(task, 50).on}"
 
 
 def test_a_stopped_search_says_how_to_give_it_more() -> None:
@@ -459,6 +471,14 @@ def test_answers_that_are_never_drawn_are_among_the_inputs() -> None:
     rows = with_edges(subject, batch)
     assert len(subject.classes(batch).unique()) < 64
     assert subject.classes(rows).unique().tolist() == list(range(64))
+
+
+def test_no_input_is_added_that_is_there() -> None:
+    subject = Subject.of(interp.build("languages/parity"))
+    batch = sample(subject.task, 300).batch
+    rows = with_edges(subject, batch)
+    assert len(rows) > 300
+    assert len(with_edges(subject, rows[100:])) == len(rows) - 100
 
 
 def test_each_number_of_one_of_two_tokens_is_among_the_inputs() -> None:
