@@ -209,7 +209,7 @@ def _load_external(
     place, kind = as_device(device), None if dtype is None else as_dtype(dtype)
     config = settings_of(config) if isinstance(config, str | Path) else config
     converted = convert(expanded(source) if isinstance(source, str) else source, config, task, tokens, outputs)
-    if converted.notes and converted.compared is None:
+    if converted.notes and converted.doubtful:
         warnings.warn(f"{' '.join(converted.notes)} {CHECK}", stacklevel=3)
     path = str(source) if isinstance(source, str | Path) else ""
     if isinstance(converted.model, TaskModel):

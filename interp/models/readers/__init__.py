@@ -68,7 +68,8 @@ def read(source: Any, given: Any = None) -> Conversion:
         reading = reader.read(opened, given or {})
     if opened.original is None:  # a module has the biases that it has
         check_biases(opened)
-    return replace(_one_dtype(reading), module=reading.module or opened.original)
+    skipped = opened.config.get("pad_token_id") if opened.any_name("score.weight") else None
+    return replace(_one_dtype(reading), module=reading.module or opened.original, skipped=skipped)
 
 
 def _one_dtype(reading: Conversion) -> Conversion:

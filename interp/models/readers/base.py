@@ -52,7 +52,7 @@ class Conversion:
     names. blocks: used instead of fields if only a spec can express the model. vocabulary: token strings to ids. notes:
     the reader's assumptions, one sentence each. facts: what holds of the file in any case. original: builds the other
     library's model, from token ids (rows, length) to logits (rows, length, n_out), if that library is installed.
-    module: the model that was given.
+    module: the model that was given. skipped: the token that a classification head skips at the end of a row.
     """
 
     format: str
@@ -64,6 +64,7 @@ class Conversion:
     facts: tuple[str, ...] = ()
     original: Callable[[], nn.Module] | None = None
     module: nn.Module | None = None
+    skipped: int | None = None
 
     @property
     def n_parameters(self) -> int:

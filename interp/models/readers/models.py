@@ -38,13 +38,14 @@ class Converted:
 
     tokens: the model's id of each token of the task, or None if the ids are equal. compared: its logits and the
     original's on random inputs; None if the original could not be run. notes: what was assumed, if nothing bore it out,
-    or what the original does that its config does not say.
+    or what the original does that its config does not say. doubtful: whether answers may differ from the original's.
     """
 
     model: HookedTransformer
     tokens: Mapping[str, int] | None
     compared: Comparison | None
     notes: tuple[str, ...]
+    doubtful: bool = False
 
 
 def convert(
@@ -80,9 +81,16 @@ def convert(
     if tokens is None and reading.module is None:
         words = ", ".join(known.vocabulary[:3]) + ", ..." * (len(known.vocabulary) > 3)
         notes += (f"Token ids are assumed to be in the task's order ({words}); pass tokens= if they are not.",)
+    ids = dict(zip(known.vocabulary, range(known.d_vocab))) if tokens is None else tokens
+    skipped = [word for word, number in ids.items() if number == reading.skipped and word != known.pad]
+    for word in skipped:
+        notes += (
+            f"Its pad_token_id is {reading.skipped}, the token {word!r}: if its classification head has one answer per "
+            f"row, it answers before the {word!r} at a row's end, and its answers differ there.",
+        )
     if why:
         notes += (f"It was not compared with its original: {why}.",)
-    return Converted(model, tokens, comparison, notes)
+    return Converted(model, tokens, comparison, notes, doubtful=comparison is None or bool(skipped))
 
 
 def tokens_of(reading: Conversion, task: Task) -> dict[str, int] | None:
@@ -295,8 +303,9 @@ def check_conversion(
     """Compare a converted model with the user's own forward pass at the read positions of 50 inputs of its task.
 
     Args:
-        forward: token ids (rows, length) to logits (rows, length, n_out): a module, of which a copy runs in float64 if
-            it can, or a function, which runs in its own number format.
+        forward: token ids (rows, length) to logits (rows, length, n_out), or (rows, n_out) if answers are read at one
+            position: a module, of which a copy runs in float64 if it can, or a function, which runs in its own number
+            format.
         like: the converted model, as returned by `interp.load`.
         tokens, outputs: the ids given to `interp.load`, if `like` has been saved and loaded since.
 
@@ -323,6 +332,8 @@ def check_conversion(
 
     def picked(dtype: torch.dtype) -> Tensor:
         logits = theirs(dtype).cpu()
+        if logits.ndim == 2 and subject.read_at != "all":
+            logits = logits[:, None].expand(-1, batch.tokens.shape[1], -1)
         if logits.ndim != 3 or logits.shape[:2] != batch.tokens.shape:
             raise CheckpointError(
                 f"forward returns shape {tuple(logits.shape)}; expected {tuple(batch.tokens.shape)} and an axis of "

@@ -96,6 +96,18 @@ def test_rounding_in_the_original_refuses_no_conversion(dtype: str | None) -> No
         interp.check_conversion(lambda rows: made(rows).logits, model)
 
 
+def test_a_pad_that_is_a_token_of_the_task_is_said() -> None:
+    made = original("gpt2, one label per sequence")
+    with pytest.warns(UserWarning, match=r"pad_token_id is 0, the token 'a': if its .* before the 'a' at a row's end"):
+        interp.load(made, task=Majority(), tokens={"a": 0, "b": 1, "c": 2})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model = interp.load(made, task=Majority(), tokens={"a": 3, "b": 1, "c": 2})
+    assert interp.check_conversion(lambda rows: made(rows).logits, model).same  # one answer a row
+    with pytest.raises(CheckpointError, match="the converted model differs from forward"):
+        interp.check_conversion(lambda rows: made(rows).logits.flip(0), model)
+
+
 def test_float64_weights_without_biases_stay_float64() -> None:
     nano = Nano(n_layer=1, n_head=2, n_embd=8, block_size=10, vocab_size=6, bias=False).double()
     reading = read(nano.state_dict(), {"n_heads": 2, "act_fn": "gelu"})
