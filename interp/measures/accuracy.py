@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, check_size
 from interp.measures.results import Figure, Inputs, Result, as_batch, draw
-from interp.measures.runs import ScoreWithLoss, reads_of, work_of
+from interp.measures.runs import ScoreWithLoss, check_reads, work_of
 from interp.models.architecture.answers import find_positions, losses
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Model, Subject
@@ -138,10 +138,8 @@ def accuracy(
 def accuracy_on(model: Model, population: Population) -> Accuracy:
     """Measure accuracy on the inputs of a population."""
     subject, batch = Subject.of(model), population.batch
-    if not len(batch) or not len(logits := subject.logits(batch)):
-        raise InterpError(f"task {subject.task.name} has no answers to check in a batch of {len(batch)} inputs")
-    good, reads = subject.right_of(logits, batch).cpu(), reads_of(subject, batch)
-    lost = losses(logits.double(), reads.classes, subject.decision)
+    reads, logits = check_reads(subject, batch), subject.logits(batch)
+    good, lost = subject.right_of(logits, batch).cpu(), losses(logits.double(), reads.classes, subject.decision)
     score = ScoreWithLoss(
         len(good), int(good.sum()), len(batch), population.exact, math.nan if lost is None else float(lost.sum())
     )

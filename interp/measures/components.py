@@ -27,6 +27,7 @@ from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, 
 from interp.measures.runs import (
     ScoreWithLoss,
     activations,
+    check_reads,
     has_mlp,
     heads_of,
     mlps_of,
@@ -217,6 +218,7 @@ def direct_logit_attribution(
     """
     subject = Subject.of(model)
     batch = reduced(subject, batch_of(subject, inputs))
+    check_reads(subject, batch)
     refuse_if(no_sum(subject.model))
     hooks = subject.model.hook_dict
     streams = {"embedding": "hook_embed", "positions": "hook_pos_embed"}

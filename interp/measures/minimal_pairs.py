@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, short
 from interp.measures.results import Inputs, as_batch
-from interp.measures.runs import reads_of
+from interp.measures.runs import check_reads, reads_of
 from interp.models.subject import Model, Subject
 from interp.tasks import Batch, Task
 from interp.tasks.batch import Reads
@@ -85,6 +85,8 @@ def pairs_from(
     pairs = Pairs(as_batch(subject, clean), as_batch(subject, corrupted))
     if len(pairs.clean) != len(pairs.corrupted):
         raise InterpError(f"{len(pairs.clean)} clean and {len(pairs.corrupted)} corrupted rows do not form pairs")
+    for batch in (pairs.clean, pairs.corrupted):
+        check_reads(subject, batch)
     if not len(compared(subject, pairs).rows):
         raise InterpError("the clean and the corrupted inputs have the same answers, so nothing can be recovered")
     return pairs

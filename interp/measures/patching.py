@@ -208,6 +208,8 @@ class _Patch:
 def _patches(subject: Subject, sites: Sequence[str], groups: Sequence[str], by_position: bool) -> list[_Patch]:
     """List what is patched: the stream at each group of positions, parts at all positions, then heads by position."""
     kinds = ["head" if kind == "z" else kind for kind in as_list(sites, "sites", '("stream", "head")')]
+    if not kinds:
+        raise InterpError(f"no sites to patch were given; give at least one of {', '.join(SITES)}")
     for kind in kinds:
         check_one_of("site of patching", kind, SITES)
     n_layers = subject.model.cfg.n_layers

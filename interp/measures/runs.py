@@ -19,18 +19,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, check_one_of, one_of
+from interp.errors import InterpError, check_one_of, one_of, short
 from interp.measures.results import reduced, reduces
 from interp.models.architecture.answers import Decision, correct, losses
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject, budget, norm_follows_attention
-from interp.tasks import Batch
+from interp.tasks import Batch, Task
 from interp.tasks.batch import Reads
 from interp.tasks.populations import Cost
 from interp.tasks.scores import Score
 
 Hook = tuple[str, Callable[..., Any]]
-NOTHING = "the batch has no position with a label, so there is nothing to measure"
 
 FITTED, MADE = 300_000, 500
 """Operations for each read to which a separator is fitted, and for each token of a sample, which is drawn."""
@@ -53,8 +52,18 @@ def reads_of(subject: Subject, batch: Batch) -> Reads:
 def check_reads(subject: Subject, batch: Batch) -> Reads:
     """Return the reads of a batch. Raises InterpError if there are none."""
     if not len(reads := reads_of(subject, batch)):
-        raise InterpError(NOTHING)
+        raise InterpError(nothing(subject.task))
     return reads
+
+
+def nothing(task: Task) -> str:
+    """Say that inputs have no reads, and how a row has some if answers are generated."""
+    example = task.example if task.generates is not None else None
+    shown = ""
+    if example is not None:
+        text = task.format(example.tokens[0, : int(example.lengths[0])])
+        shown = f"; write answers out, as in {short(text)!r}"
+    return f"no position of these inputs has an answer of task {task.name}, so there is nothing to measure{shown}"
 
 
 # ---------------------------------------------------------------- running
@@ -182,7 +191,7 @@ def at_reads(subject: Subject, batch: Batch, names: Sequence[str], where: Reads 
         for name in names:
             by_name[name].append(seen[name].cpu()[rows, positions].double())
     if not len(where):
-        raise InterpError(NOTHING)
+        raise InterpError(nothing(subject.task))
     return {name: torch.cat(parts) for name, parts in by_name.items()}
 
 

@@ -162,6 +162,11 @@ def test_a_vocabulary_of_gpt2_in_little_memory() -> None:
     assert float(done.stdout) < 1000  # MB above the model itself
 
 
+def test_no_sites_are_refused() -> None:
+    with pytest.raises(InterpError, match="no sites to patch were given; give at least one of stream, head, MLP"):
+        activation_patching(interp.load("memorization/bigram"), sites=[])
+
+
 def test_one_read_is_its_own_mean() -> None:
     model = interp.load("memorization/bigram")
     subject = Subject.of(model)

@@ -1,5 +1,6 @@
 """Any model with a task: padding, ids of tokens and outputs, positions that are read, and accuracy of small domains."""
 
+import re
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from saved_models import Sums
+from standins import standin
 
 import interp
 from interp.errors import InterpError
@@ -18,6 +21,7 @@ from interp.families.languages import Parity
 from interp.families.memorization import LookupTask
 from interp.measures.accuracy import accuracy
 from interp.measures.results import batch_of
+from interp.measures.runs import nothing
 from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject, no_sum
 from interp.tasks import Batch
@@ -205,8 +209,31 @@ def test_every_measure_refuses_an_empty_batch_in_one_sentence() -> None:
     for measure, given in ((interp.ablate_heads, "inputs"), (interp.head_metrics, "test")):
         with pytest.raises(InterpError, match=r"token ids run from 7 to .*task parity has ids 0 to 3"):
             measure(subject, [(0,)], **{given: strange})
-        with pytest.raises(InterpError, match="no position with a label, so there is nothing to measure"):
+        with pytest.raises(InterpError, match="no position of these inputs has an answer of task parity, so there is"):
             measure(subject, [(0,)], **{given: batch[:0]})
+
+
+UNREAD = {
+    "ablate": lambda subject, batch: interp.ablate(subject, ["head 0.0"], batch),
+    "accuracy": interp.accuracy,
+    "attribution": interp.direct_logit_attribution,
+    "patching": lambda subject, batch: interp.activation_patching(subject, batch, subject.task.sample(5)),
+}
+
+
+@pytest.mark.parametrize("measure", UNREAD.values(), ids=UNREAD)
+def test_rows_need_answers_of_the_task(measure: Any) -> None:
+    subject = standin("balance")
+    batch = subject.task.sample(5)
+    for label, words in ((-1, "no position of these inputs has an answer of task standin_balance"),
+                         (9, "a batch has the answer 9; task standin_balance has the answers 0 to 2")):  # fmt: skip
+        with pytest.raises(InterpError, match=words):
+            measure(subject, replace(batch, labels=torch.full_like(batch.labels, label)))
+
+
+def test_a_question_alone_is_told_to_write_its_answer_out() -> None:
+    task: Any = Sums()
+    assert re.search(r"nothing to measure; write answers out, as in '\d\+\d=\d+\$'$", nothing(task))
 
 
 def test_a_model_without_its_task_is_told_how_to_give_it() -> None:

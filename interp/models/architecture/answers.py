@@ -190,9 +190,14 @@ def read_mask(task: Task, batch: Batch, at: str) -> Bool[Tensor, "rows length"]:
 def right_classes(task: Task, batch: Batch, at: str) -> Int[Tensor, "reads"]:
     """Return the right output index at every read position, row by row.
 
-    A read position without a label gets the first class of its row. Raises InterpError for a row without labels.
+    A read position without a label gets the first class of its row. Raises InterpError for a row without labels, and
+    for labels that are no answers of the task.
     """
     classes = task.classes(batch)
+    if classes.numel() and (largest := int(classes.max())) >= task.n_classes:
+        raise InterpError(
+            f"a batch has the answer {largest}; task {task.name} has the answers 0 to {task.n_classes - 1}"
+        )
     if at == "all":
         return classes[classes != IGNORED].long()
     here = classes.gather(1, find_positions(task, batch.tokens, at)[:, None])[:, 0]
