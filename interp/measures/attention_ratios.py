@@ -61,9 +61,9 @@ def attention_ratios(
     """Return each head's attention to one token over that to a second (w01) and a third (w02), and its s-acc.
 
     inputs: where the ratios are measured if they are not the same in every input (default: 200 test inputs). tokens:
-    the three tokens (default: those that the task counts). at: the query token (default: where answers are read). C: as
-    in head_metrics. category: successful, mixed or failed, by s-acc. model: or a list of models of one spec; the table
-    has a column seed then.
+    the three tokens (default: those that the task counts). at: the query token, or "first", "last" or "all" positions
+    at which answers are read (default: where the task's are). C: as in head_metrics. category: successful, mixed or
+    failed, by s-acc. model: or a list of models of one spec; the table has a column seed then.
     Source: Zsámboki et al. 2025, section 5.3, Figure 5.
 
     Example:
@@ -108,7 +108,7 @@ def token_ratios(
     """
     subject = Subject.of(model)
     ids = [subject.task.token_id(token) for token in tokens]
-    if subject.count_space:
+    if subject.count_space and at not in ("first", "last", "all"):
         logs = circuit_tables(subject).scores[0, :, subject.task.token_id(at)][:, ids]
     else:
         logs = _log_weights(subject, at, ids, batch, layer)
@@ -130,10 +130,15 @@ def _log_weights(
     high, largest = -low, torch.zeros(n_heads, dtype=torch.float64)
     for _, piece in pieces(subject, batch, 2 * n_heads * batch.tokens.shape[1]):
         _, seen = activations(subject, piece, names)
-        position = find_positions(subject.task, piece.tokens, at)
-        pattern, scores = (seen[name][torch.arange(len(piece)), :, position].double().cpu() for name in names)
-        kinds = torch.stack([(piece.tokens.cpu() == token) & piece.attention_mask.cpu() for token in ids])
-        total += einsum(pattern, kinds.double(), "row head key, token row key -> head token")
+        if at == "all":
+            rows, position = (reads := reads_of(subject, piece)).rows, reads.positions
+        else:
+            rows, position = torch.arange(len(piece)), find_positions(subject.task, piece.tokens, at).cpu()
+        pattern, scores = (seen[name][rows, :, position].double().cpu() for name in names)
+        kinds = torch.stack([(piece.tokens.cpu() == token) & piece.attention_mask.cpu() for token in ids])[:, rows]
+        if subject.model.cfg.attention_dir == "causal":  # later tokens are not seen
+            kinds = kinds & (torch.arange(kinds.shape[2]) <= position[:, None])
+        total += einsum(pattern, kinds.double(), "read head key, token read key -> head token")
         number += kinds.sum((1, 2))
         # Each row's scores may have another offset, so compare them relative to the first token's mean score.
         known = scores.isfinite() & kinds[:, :, None]
@@ -144,8 +149,8 @@ def _log_weights(
         low = low.minimum(torch.where(usable, relative, torch.inf).amin((1, 3)).T)
         high = high.maximum(torch.where(usable, relative, -torch.inf).amax((1, 3)).T)
         largest = largest.maximum(torch.where(scores.isfinite(), scores.abs(), 0.0).amax((0, 2)))
-    spread = (high - low).amax(1)
-    constant = (spread <= 1e-4 * largest.clamp_min(1.0)) & spread.isfinite()
+    spread = high - low
+    constant = (spread.amax(1) <= 1e-4 * largest.clamp_min(1.0)) & (spread.isfinite() | (number == 0)).all(1)
     if raw_scores(subject):
         constant[:] = False
     return torch.where(constant[:, None], (low + high) / 2, (total / number).log())
@@ -292,10 +297,11 @@ def reweight_attention(
 
     Figure 8 sweeps w01 at w02 = inf, and Figure 9 sweeps w02 at w01 = 1. Both depend on C.
 
-    w01, w02: ratios, one or several each; None for both keeps the model's attention. tokens: the three tokens (default:
-    those that the task counts). layer: the layer whose attention is set and whose heads are measured. C: weight of
-    errors in the separators' objective, as in head_metrics. Columns: head, layer, w01, w02, s_acc, accuracy (of the
-    whole model with the intervention).
+    w01, w02: ratios, one or several each; None for both keeps the model's attention. Where answers are read at all
+    positions, a query that sees none of the tokens with a ratio attends to nothing: its weights are 0. tokens: the
+    three tokens (default: those that the task counts). layer: the layer whose attention is set and whose heads are
+    measured. C: weight of errors in the separators' objective, as in head_metrics. Columns: head, layer, w01, w02,
+    s_acc, accuracy (of the whole model with the intervention).
 
     Example:
 

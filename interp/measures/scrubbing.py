@@ -303,7 +303,7 @@ class HypothesisAnswers:
         if answers.shape != roots[0].shape[:1]:
             raise InterpError(
                 f"the answer of the hypothesis has shape {tuple(answers.shape)}; it must be ({len(roots[0])},), one "
-                "for each input"
+                "for each answer that is read"
             )
         return answers
 

@@ -149,7 +149,9 @@ def spec_of(task: str, n_layers: int = 1, **sizes: Any) -> ModelSpec:
     if d_model is None:
         raise InterpError(f"d_model is missing: interp.train({task!r}, d_model=32, n_heads=4)")
     if "d_head" not in fields[Layer] and isinstance(d_model, int) and isinstance(n_heads, int) and n_heads > 0:
-        fields[Layer]["d_head"] = max(1, d_model // n_heads)
+        if d_model % n_heads:
+            raise InterpError(f"d_model = {d_model} is not a multiple of n_heads = {n_heads}: give d_head, too")
+        fields[Layer]["d_head"] = d_model // n_heads
     layers, recipe = [dict(fields[Layer]) for _ in range(n_layers)], {"kind": "training", **fields[Training]}
     return ModelSpec.from_dict({"task": task, "layers": layers, "origin": recipe, **fields[ModelSpec]})
 

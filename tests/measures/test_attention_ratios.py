@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from closeness import close
+from standins import standin
 
 import interp
 from interp.families.count01 import Count01
@@ -47,6 +49,23 @@ def test_running_the_rows_says_the_same(model) -> None:
     both = exact.merge(run, on=["head", "token"], suffixes=("", "_run"))
     assert len(both) == len(exact)
     assert both["share"].to_numpy() == pytest.approx(both["share_run"].to_numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["recall", "balance"])
+def test_ratios_where_answers_are_read_at_the_last_or_all(name: str) -> None:
+    subject = standin(name)
+    batch, tokens = subject.task.sample(30, seed=1), ("a", "b", "b") if name == "balance" else ("x", "y", "z")
+    last = f"blocks.{subject.model.cfg.n_layers - 1}.attn.hook_pattern"
+    seen = subject.model.run_with_cache(batch.tokens)[1][last].detach()
+    queries = range(8) if name == "balance" else [6]
+    means = []
+    for token in tokens:
+        here = batch.tokens == subject.task.token_id(token)
+        weights = [seen[:, :, query, : query + 1].transpose(0, 1)[:, here[:, : query + 1]] for query in queries]
+        means.append(torch.cat(weights, 1).mean(1))
+    found = interp.attention_ratios(subject, batch, tokens=tokens)
+    close(found["w01"], means[0] / means[1], atol=1e-4)
+    close(found["w02"], means[0] / means[2], atol=1e-4)
 
 
 @pytest.mark.parametrize("positions", ["learned", "none"])

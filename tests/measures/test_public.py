@@ -187,6 +187,7 @@ def test_a_model_is_trained_by_the_name_of_its_task() -> None:
     for given, said in (
         ({"d_model": 8, "epoch": 1}, "unknown size 'epoch'.*did you mean 'epochs'"),
         ({}, "d_model is missing"),
+        ({"d_model": 8, "n_heads": 3}, "d_model = 8 is not a multiple of n_heads = 3: give d_head, too"),
         ({"d_model": 8, "n_layers": 0}, "n_layers = 0 must be an integer of at least 1"),
     ):
         with pytest.raises(InterpError, match=said):

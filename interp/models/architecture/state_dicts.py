@@ -46,7 +46,8 @@ def read_mapping(path: str | Path) -> Mapping[Any, Any]:
     except Exception as error:  # a hostile file can cause any error in torch
         if _ends_early(error):
             raise CheckpointError(f"{path} is not a whole file of torch.save: its end is missing or damaged") from None
-        if "Unsupported operand" in str(error):  # JSON or other text, or a pickle that torch.save did not write
+        # Text, or a pickle of others: torch meets an unknown operand, or looks for what was never stored.
+        if "Unsupported operand" in str(error) or isinstance(error, KeyError | IndexError):
             raise CheckpointError(f"{path} cannot be read without running code: torch.save did not write it") from None
         raise CheckpointError(f"{path} cannot be read without running code: {_reason(error)}") from None
     if not isinstance(content, Mapping):

@@ -347,9 +347,10 @@ def test_an_unreadable_pickle_names_the_class(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=rf"it contains {__name__}\.Settings, .*state_dict\(\), path\)$"):
         read(tmp_path / "x.pt")
     texts = "x.pt cannot be read without running code: torch.save did not write it"
-    (tmp_path / "x.pt").write_bytes(b'{"n_heads": 2}')
-    with pytest.raises(CheckpointError, match=f"{texts}$"):
-        read(tmp_path / "x.pt")
+    for text in (b'{"n_heads": 2}', b"hello\n"):
+        (tmp_path / "x.pt").write_bytes(text)
+        with pytest.raises(CheckpointError, match=f"{texts}$"):
+            read(tmp_path / "x.pt")
 
 
 @pytest.mark.parametrize("zipped", [True, False])
