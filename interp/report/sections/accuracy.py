@@ -133,13 +133,15 @@ def describe_sampled_accuracy(study: Study, exact: float, weighted: float | None
     if weighted is not None:
         same = abs(weighted - exact) < 1e-9
         return "" if same else f"On inputs drawn with the task's sampler, accuracy is {words.share(weighted, 6)}."
+    shown = dict(study.populations)
     try:
         drawn = study.population("accuracy", split=study.task.splits[-1], fixed=False, exact=False)
     except InterpError:  # the task has no sampler for these inputs
         return ""
-    if drawn.exact:
-        return ""
-    return drawn_sentence(accuracy_on(study.subject, drawn), exact, drawn)
+    said = "" if drawn.exact else drawn_sentence(accuracy_on(study.subject, drawn), exact, drawn)
+    if not said:
+        study.populations = shown  # the inputs listed are those of numbers that a section shows
+    return said
 
 
 def drawn_sentence(found: Accuracy, exact: float, drawn: Population) -> str:
