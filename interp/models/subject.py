@@ -547,6 +547,10 @@ def output_ids_of(
         return torch.arange(n_out)
     if of_tokens:  # answers are tokens, and so are outputs
         return torch.tensor([task.token_id(word) for word in words])
+    if n_out == 1 and len(words) == 2:
+        raise InterpError(
+            f"the model has one output: set n_out = 1 in task {task.name}, and a positive output means {words[1]!r}"
+        )
     raise InterpError(
         f"the model has {n_out} outputs, task {task.name} has {len(words)} answers; "
         f"say which is which: outputs={{{words[0]!r}: 0, ...}}"

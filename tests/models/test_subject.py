@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from saved_models import Sums
-from standins import standin
+from standins import Ends, standin
 
 import interp
 from interp.errors import InterpError
@@ -23,7 +23,7 @@ from interp.measures.accuracy import accuracy
 from interp.measures.results import batch_of
 from interp.measures.runs import nothing
 from interp.models.lens import HookedTransformer, config, quiet_construction
-from interp.models.subject import Subject, no_sum
+from interp.models.subject import Subject, no_sum, output_ids_of
 from interp.tasks import Batch
 
 
@@ -86,6 +86,8 @@ def test_answers_at_each_position_count_every_one_that_is_read() -> None:
 def test_ids_that_do_not_fit() -> None:
     with pytest.raises(InterpError, match=r"has 3 outputs, task parity has 2 answers; .*outputs=.'not a member': 0"):
         Subject.external(stock(d_vocab_out=3), "parity")
+    with pytest.raises(InterpError, match="has one output: set n_out = 1 in task standin_ends, and a positive output"):
+        output_ids_of(1, 5, Ends(), None, None)
     with pytest.raises(InterpError, match="outputs lacks a member of task parity"):
         Subject.external(stock(d_vocab_out=3), "parity", outputs={"not a member": 0})
     with pytest.raises(InterpError, match="answer 'a member' has id 3; the model's outputs are 0 to 2"):
