@@ -436,7 +436,9 @@ def test_one_answer_may_be_none_of_the_task() -> None:
     with quiet_construction():
         own = HookedTransformer(config(**fields, d_vocab_out=4, attn_only=True, normalization_type=None))
     with torch.no_grad():
-        own.b_U[3] = 99.0
+        for parameter in own.parameters():  # which the config leaves as they were in memory
+            parameter.zero_()
+        own.b_U[3] = 1.0
     subject = Subject.of(interp.load(own, task=task, outputs={word: i for i, word in enumerate(task.answer_words)}))
     reason = engine.not_learned(Bench(subject, sample(task, 50)))
     assert reason == f"the model answers an output that the task does not name to every input {sample(task, 50).on}"
