@@ -23,8 +23,9 @@ from interp.support.progress import LateBar
 Group = tuple[int, ...]
 MAX_SUBSETS = 200_000
 """Most groups that a name stands for: 2^n rows are easily asked for by accident."""
-EQUAL = 2.0**-40
-"""Scores in float64 that differ by less than this share of the largest are equal: a thousand times its rounding."""
+EQUAL = 2.0**-36
+"""Scores in float64 that differ by less than this share of the largest are equal: so far above its rounding that equal
+sums hardly ever lie on two sides of a multiple."""
 
 
 def select_groups(groups: str | Iterable[Any], n_heads: int, sample: int | None = None) -> list[Group]:

@@ -378,24 +378,27 @@ def _proved(explanation: Explanation) -> str:
     return f", and {explanation.proved}" if explanation.proved is not None and explanation.proved.holds else ""
 
 
-def how(found: Explanation, apart: bool = False) -> str:
+def how(found: Explanation, apart: bool = False, weights: bool = False) -> str:
     """How the parts give the answers: which are used, what each does, and what the program of them gives; apart: what
-    is done comes first, in a list."""
+    is done comes first, in a list. weights: with those of graded attention."""
     if not found.parts:
         return ""
     used = [role for role in found.parts if role.status in USED]
     if not used:
         return f"No head or MLP is used: with all of them at their means, {_stay(found.without)}."
-    steps = steps_of(found)
+    steps = steps_of(found, weights=weights)
     done = "\n".join(numbered(steps)) if apart else " ".join(steps)
     text = [_used(found, used), done, " ".join(_borne_out(found, used))]
     return "\n\n".join(filter(None, [*text[1:], text[0]])) if apart else " ".join(filter(None, text))
 
 
-def steps_of(found: Explanation, short: bool = False) -> list[str]:
-    """What each group of parts does, and how the answer follows, as sentences. short: all groups, without notes."""
+def steps_of(found: Explanation, short: bool = False, weights: bool = False) -> list[str]:
+    """What each group of parts does, and how the answer follows, as sentences. short: all groups, without notes.
+    weights: with those of graded attention."""
     used = [role for role in found.parts if role.status in USED]
-    groups = grouped({role.part: role.brief or role.does for role in used if role.status == "explained"})
+    groups = grouped({
+        role.part: (not weights and role.brief) or role.does for role in used if role.status == "explained"
+    })  # fmt: skip
     far = {role.part: role.elsewhere or 0.0 for role in used}
     steps = [
         f"{_capital(parts_words(parts))} {plural(does) if len(parts) > 1 else does}"

@@ -299,7 +299,8 @@ class ComparedModels(Result):
 
     def _shares(self, frame: pd.DataFrame) -> pd.DataFrame:
         """One row for each algorithm, most frequent first: how many models, the share with Wilson's 95% interval, their
-        accuracy, and how their first model computes it."""
+        accuracy, and how their first model computes it, with the weights of graded attention: two algorithms may
+        differ in these alone."""
         how = {algorithm: row["how"] for row, algorithm in reversed(list(zip(self.rows, self.algorithms)))}
         rows = []
         for name, part in frame.groupby("algorithm", sort=False):

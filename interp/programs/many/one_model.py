@@ -23,6 +23,7 @@ from interp.models.subject import Model, Subject, Value
 from interp.programs.explanations import Explanation, explain_subject
 from interp.programs.explanations.causal import RULES
 from interp.programs.explanations.engine import inputs_of
+from interp.programs.explanations.explanation import how
 from interp.programs.explanations.findings import USED
 from interp.programs.many.canonical import FORM, canonical
 from interp.programs.running import Running
@@ -70,8 +71,9 @@ def learned(model: TaskModel, name: str, certify: bool = False, tasks: Tasks | N
         "seed": model.seed, "spec": model.spec.id, **right, "level": finding.level,
         "answers": None if finding.agreement is None else finding.agreement.share, "interchange": _least(finding),
         "constants": finding.constants if finding.found else None, "parts": len(finding.parts),
-        "used": sum(part.status in USED for part in finding.parts), "how": finding.how, "reason": finding.reason,
-        "canonical": None, "explanation": json.loads(finding.to_json()), **_form(finding, subject),
+        "used": sum(part.status in USED for part in finding.parts), "how": how(finding, weights=True),
+        "reason": finding.reason, "canonical": None,
+        "explanation": json.loads(finding.to_json()), **_form(finding, subject),
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from interp.programs.language import NEVER, Program
 from interp.programs.many import compare as room
 from interp.programs.many.canonical import FORM, Canonical, canonical
 from interp.programs.many.compare import ComparedModels, letters, sources_of
-from interp.programs.many.one_model import Tasks, right_of, sharing
+from interp.programs.many.one_model import Tasks, learned, right_of, sharing
 from interp.programs.many.table import FILE
 from interp.programs.steps import Head, Linear, Sums, Table
 from interp.programs.task import ENDS, ProgramTask
@@ -266,6 +266,12 @@ def test_models_of_one_task_share_its_samples() -> None:
     assert torch.equal(one.read_mask(batch), Subject.of(first).read_mask(batch))
     assert torch.equal(batch.tokens, first.task.sample(5, seed=1).tokens)
     assert first.task.sample(5) is not first.task.sample(5)  # the given model's own task stays as it is
+
+
+def test_how_an_algorithm_attends_is_told_with_its_weights() -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=4)
+    assert "(weights '3' 1, '2' " in learned(model, "model")["how"]
+    assert "(weights" not in interp.explain(model).how
 
 
 def test_shares_have_their_interval() -> None:
