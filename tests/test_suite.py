@@ -92,7 +92,6 @@ def test_names_of_tests_are_short_sentences() -> None:
 
 
 COVERED = {
-    "tests/programs/test_decompile.py": "programs/read_mlps",
     "tests/programs/test_words.py": "programs/attention_words programs/variable_words",
     "tests/measures/test_restart.py": "measures/restart_changes",
     "tests/measures/test_new_measures.py": "certificates/drawing",
