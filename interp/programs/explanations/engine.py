@@ -82,8 +82,8 @@ POSITIONS, READS = 6_000, 1_000
 AGAIN = 18_000
 """Positions of the second reading, which may be misled by fewer: it is about rare answers."""
 JUDGED = 500
-"""Number of inputs from the task's own distribution for deciding whether a model has learned its task; or all, if
-there are no more."""
+"""Number of inputs from the task's own distribution for deciding whether a model has learned its task. If it has not
+there, but the task has no more inputs, all of them decide."""
 JUDGED_RULES = 10
 """Largest number of rules that are judged on the whole population, cheapest first."""
 MOST_SUMS = 4
@@ -103,9 +103,10 @@ def explain_subject(subject: Subject, name: str, seconds: float = math.inf, shar
 def _explained_within(steps: Steps, subject: Subject, name: str, seconds: float, share: float) -> Explanation:
     n_parameters = sum(parameter.numel() for parameter in subject.model.parameters())
     empty = Explanation(name, subject.task.name, n_parameters, subject=subject)
-    few = (subject.task.n_inputs or math.inf) <= JUDGED
-    judged_on = everything(subject.task) if few else sample(subject.task, JUDGED)
-    if (reason := not_learned(Bench(subject, judged_on))) is not None:
+    reason = not_learned(Bench(subject, sample(subject.task, JUDGED)))
+    if reason is not None and (subject.task.n_inputs or math.inf) <= JUDGED:
+        reason = not_learned(Bench(subject, everything(subject.task)))
+    if reason is not None:
         return replace(empty, reason=reason)
     population = inputs_of(subject)
     fresh = population if population.exact else sample(subject.task, population.n, population.split, FRESH)
