@@ -551,7 +551,7 @@ def largest(sums: Float[Tensor, "*tried reads answers"]) -> Int[Tensor, "*tried 
     return at.masked_fill(first - second <= TIED * first.abs().clamp(min=1.0), UNDECIDED)
 
 
-def _stacked(donors: Iterable[Donors], none: Donors) -> Donors:
+def _stacked(donors: Iterable[Int[Tensor, "rows length"]], none: Int[Tensor, "none rows length"]) -> Donors:
     """All ways of pairing in one tensor."""
     places = [*donors]
     return torch.stack(places) if places else none
