@@ -70,7 +70,8 @@ def describe_head(reading: Reading, part: Part) -> None:
     if not reading.explain(part, quantized, steps, mean, value, enough):
         reading.keep(part, quantized, "as a table of attention and values, it does not keep the answers")
         return
-    if name not in reading.codes(quantized.needed) and quantized.size <= MOST_VALUES and quantized.share >= enough:
+    graded = not reading.has_code(name, quantized.needed)
+    if graded and quantized.size <= MOST_VALUES and quantized.share >= enough:
         add_level(reading, part, quantized, mean, enough)
 
 

@@ -158,11 +158,14 @@ class Reading:
         for name, weights in self.made.items():
             if not self.before(name, part):
                 continue
-            where = self.matters(name) & (self.running.mask if mask is None else mask)
-            single, code = self._divided(name)
-            if float(single[where].double().mean()) > 0.999:
+            if self.has_code(name, self.running.mask if mask is None else mask):
+                code = self._divided(name)[1]
                 coded[name] = (code if mask is None else code[mask], weights.shape[-1])
         return coded
+
+    def has_code(self, name: str, where: Tensor) -> bool:
+        """Whether a variable has one value at each of these positions, as far as its own part matters there."""
+        return float(self._divided(name)[0][self.matters(name) & where].double().mean()) > 0.999
 
     def _divided(self, name: str) -> tuple[Tensor, Tensor]:
         """Where a variable has one value, and its largest value everywhere."""

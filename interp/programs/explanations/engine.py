@@ -378,9 +378,10 @@ def with_edges(subject: Subject, batch: Batch) -> Batch:
         new = torch.isin(wanted, subject.classes(batch), invert=True) if n == 0 else torch.ones_like(wanted).bool()
         wrong = reads.rows[Running.of(subject, more).answers != wanted]
         where = reads.rows[new & ~torch.isin(reads.rows, wrong)].unique()
-        there = {*map(tuple, batch.tokens.tolist())}
-        where = where[[tuple(row) not in there for row in more.tokens[where].tolist()]]
-        batch = concatenate([batch, more[where]], subject.task.pad_id) if len(where) else batch
+        if len(where):
+            there = {*map(tuple, batch.tokens.tolist())}
+            where = where[[tuple(row) not in there for row in more.tokens[where].tolist()]]
+            batch = concatenate([batch, more[where]], subject.task.pad_id)
     return batch
 
 
