@@ -172,8 +172,8 @@ def by_parts(
             return tried[-1]
     best, reading = max(zip(tried, readings, strict=True), key=lambda pair: fullness(pair[0]))
     if best.level not in GIVEN:
-        for program in (by_limits(reading, population), by_neurons(reading, population)):
-            if program is not None and best.level != "explained":
+        for fitted in (by_limits, by_neurons):
+            if best.level != "explained" and (program := fitted(reading, population)) is not None:
                 again = explained(empty, reading, program, population, fresh, share, best.tested_on)
                 best = max(best, again, key=rank)
     elif any_refuted(best.variables):
