@@ -424,6 +424,8 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
     subject = Subject.of(model)
     check_one_of("at", at, ("read", "all"))
     batch = batch_of(subject, inputs) if at == "read" or inputs is None else as_batch(subject, inputs, labeled=False)
+    if at == "read":
+        check_reads(subject, batch)
     if at == "all" and bool((batch.lengths != batch.lengths[0]).any()):
         raise InterpError("at='all' needs inputs of one length")
     cfg = subject.model.cfg
@@ -450,8 +452,6 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
             by_stage[name].append(read_out(subject, stream).double().cpu())
     logits = torch.stack([torch.cat(parts) for parts in by_stage.values()])
     place, right = torch.cat(positions), torch.cat(classes) if classes else None
-    if not len(place):
-        raise InterpError("there is no read in these inputs")
     answers = [decide(logit, subject.decision) for logit in logits]
     groups = place.unique().tolist() if at == "all" else ["read"]
     rows = []

@@ -165,7 +165,7 @@ def numbered(rows: Float[Tensor, "rows columns"]) -> Int[Tensor, "rows"]:
     low, widths = rows.amin(0), rows.amax(0) - rows.amin(0) + 1
     number, size = torch.zeros(len(rows)).double(), 1.0
     for column, width in zip((rows - low).T, widths.tolist(), strict=True):
-        if size * width >= EXACT_WHOLE:  # what is known of a row is a number below the number of rows from here on
+        if size * width >= EXACT_WHOLE:  # renumbered: below the number of rows
             number = number.unique(return_inverse=True)[1].double()
             size = float(number.max()) + 1
         if size * width >= EXACT_WHOLE:

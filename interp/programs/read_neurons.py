@@ -28,8 +28,8 @@ from interp.tasks.populations import Population, sample
 FITTED, SEED = 50_000, 3
 """Most positions to which weights are fitted, and the seed of their inputs, on which nothing else is tried."""
 STAYS = 0.997
-"""Share of the answers, of each frequent one, and of those with values from other positions, that must stay: on other
-inputs it is less."""
+"""Share of the answers, of each frequent one, and of those with values from other positions, that must stay. It is more
+than a program must give in the end, since fewer stay on other inputs."""
 
 
 def by_neurons(reading: Reading, population: Population) -> Program | None:
@@ -56,10 +56,12 @@ def readout_neurons(reading: Reading) -> Sums | None:
     running, model = reading.running, reading.running.subject.model
     if not isinstance(model, TaskModel) or model.spec.readout != "relu_mlp" or model.spec.final_norm != "none":
         return None
-    sources, plain = reading.edges(None) or [], running.subject.decision.kind == "argmax" and running.counts is None
+    if running.subject.decision.kind != "argmax" or running.counts is not None:
+        return None
+    sources = reading.edges(None) or []
     vectors = [one for name in sources if (one := vectors_of(reading, name)) is not None]
-    described = all(role.status != "kept" for role in reading.roles.values()) and len(vectors) == len(sources) > 0
-    if not described or not plain:
+    kept = any(role.status == "kept" for role in reading.roles.values())
+    if kept or not sources or len(vectors) < len(sources):
         return None
     w_in, b_in = (getattr(model.unembed, name).detach().double().cpu() for name in ("W_in", "b_in"))
     read = [running.reads.pick(reading.made[name]) @ one for name, one in zip(sources, vectors, strict=True)]

@@ -297,8 +297,10 @@ class Running:
         return self.subject.columns(model.unembed(final)[:, 0])
 
     def _attention_with(self, edits: Edits) -> Float[Tensor, "reads d_model"]:
-        """What the last layer's attention adds at the reads with heads replaced: one product for all heads, since to
-        add what a head changes leaves a rounding, which decides ties."""
+        """What the last layer's attention adds at the reads with heads replaced.
+
+        It is one product over all heads: adding what one head changes would leave a rounding error, which decides ties.
+        """
         attn = self.blocks[-1].attn
         z = self._last_z.clone()
         for part, value in edits.items():

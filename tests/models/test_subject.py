@@ -219,6 +219,7 @@ UNREAD = {
     "ablate": lambda subject, batch: interp.ablate(subject, ["head 0.0"], batch),
     "accuracy": interp.accuracy,
     "attribution": interp.direct_logit_attribution,
+    "logit lens": interp.logit_lens,
     "patching": lambda subject, batch: interp.activation_patching(subject, batch, subject.task.sample(5)),
 }
 
