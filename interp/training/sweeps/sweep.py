@@ -6,6 +6,7 @@ every half minute, on standard error.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from interp.support.progress import LateBar
 from interp.training.sweeps.grid import Grid, read_grid
 from interp.training.sweeps.jobs import Job, Outcome, failed, jobs_of, run_job
 from interp.training.sweeps.pool import connected, run_here, run_on_dask
-from interp.training.sweeps.table import FILE, Key, Row, RunTable, key_of, read_rows, to_frame
+from interp.training.sweeps.table import FILE, Key, Row, RunTable, flat, key_of, read_rows, to_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +52,7 @@ def sweep(
     Returns one row per run of the grid (columns: training.sweeps.table.RESULT_COLUMNS, after those of its axes), sorted
     by cell and seed. If a run failed, its row has the error, and the next sweep in the folder tries it again. You may
     kill the sweep at any moment: a row is appended when its run ends. Raises InterpError for a bad grid, with all its
-    problems, and if the table cannot be written.
+    problems, for a table with runs of other settings, and if the table cannot be written.
 
     Example:
 
@@ -82,6 +83,7 @@ def sweep(
                 f"{folder} has a table of {len(table.rows)} runs; continue it with resume (--resume), or choose "
                 "another folder"
             )
+        _check_specs(folder, grid, table.rows)
         jobs = jobs_of(grid, _kept(folder, table.rows) if models else table.rows, device, models)
         done, errors = grid.n_runs - sum(len(job.seeds) for job in jobs), 0
         with LateBar(f"sweep {grid.name}", lines=LINE_EVERY_SECONDS) as bar:
@@ -127,6 +129,20 @@ def model_file(folder: Path, row: Row) -> Path:
     """Return the checkpoint of a run, in a folder named by the values of its axes."""
     cell = (f"{name}={value}".replace("/", "-") for name, value in row["axes"].items())
     return folder.joinpath("models", *cell, f"seed-{row['seed']}.safetensors")
+
+
+def _check_specs(folder: Path, grid: Grid, rows: Mapping[Key, Row]) -> None:
+    """Raise InterpError if a run of other settings has the axes of a cell: a mean over the table would mix the two."""
+    specs = {json.dumps(dict(cell.axes), sort_keys=True): cell.spec for cell in grid.cells}
+    for row in rows.values():
+        spec = specs.get(json.dumps(row["axes"], sort_keys=True))
+        if spec is not None and spec.id != row["spec_id"]:
+            old, new = flat(row["spec"], ""), flat(spec.to_dict(), "")
+            field = next((name for name in {**old, **new} if old.get(name) != new.get(name)), "spec")
+            raise InterpError(
+                f"{folder} has runs of another grid: {field} was {old.get(field)!r}, now {new.get(field)!r}; choose "
+                "another folder"
+            )
 
 
 def _of_grid(grid: Grid, rows: Mapping[Key, Row]) -> list[Row]:
@@ -178,6 +194,7 @@ def estimate(
         raise InterpError(f"{folder_of(grid, out)} is a file; name a folder for the table")
     file = folder_of(grid, out) / FILE
     rows = {key_of(row): row for row in read_rows(file)[0]} if file.exists() else {}
+    _check_specs(file.parent, grid, rows)
     jobs = jobs_of(grid, _kept(folder_of(grid, out), rows) if models else rows, device, models)
     left = sum(len(job.seeds) for job in jobs)
     return Estimate(len(grid.cells), grid.n_runs, left, written_by(jobs))

@@ -196,6 +196,17 @@ def test_a_table_is_continued_only_with_resume(tmp_path: Path) -> None:
         interp.sweep(grid, tmp_path, workers=1, resume=False, progress=False)
 
 
+def test_runs_of_other_settings_are_not_continued(tmp_path: Path) -> None:
+    """The columns of a table are the grid's axes, so a mean over a cell would mix runs of 3 and of 4 epochs."""
+    with RunTable(tmp_path) as table:
+        for job in jobs_of(make_grid(small_grid(axes={"readout_width": [4]})), {}, "cpu"):
+            table.append([{**outcome.row, "error": ""} for outcome in failed(job, "")])
+    other = make_grid(small_grid(axes={"readout_width": [4]}, epochs=4))
+    for run in (interp.sweep, estimate):
+        with pytest.raises(InterpError, match=r"runs of another grid: origin\.epochs was 3, now 4; choose another"):
+            run(other, tmp_path)
+
+
 @pytest.mark.slow
 def test_a_full_disk_stops_a_sweep_that_then_goes_on(tmp_path: Path, monkeypatch) -> None:
     grid = make_grid(small_grid(axes={"readout_width": [4, 8, 16]}, seeds=2))
