@@ -6,6 +6,7 @@ it to TransformerLens's config and tensors. Nothing is downloaded, and nothing i
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -69,7 +70,17 @@ def read(source: Any, given: Any = None) -> Conversion:
     if opened.original is None:  # a module has the biases that it has
         check_biases(opened)
     skipped = opened.config.get("pad_token_id") if opened.any_name("score.weight") else None
-    return replace(_one_dtype(reading), module=reading.module or opened.original, skipped=skipped)
+    bare = _is_bare(opened, reading.tensors)
+    return replace(_one_dtype(reading), module=reading.module or opened.original, skipped=skipped, bare=bare)
+
+
+def _is_bare(source: Source, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the embedding is taken as the output layer, of which the source has no word."""
+    table, head = tensors["embed.W_E"].data_ptr(), tensors["unembed.W_U"].data_ptr()
+    # Of a tied model, files hold the embedding alone.
+    named = (source.config.get("architectures") or ()) if source.module is None else (type(source.module).__name__,)
+    alone = [tensor.data_ptr() for tensor in source.tensors.values()].count(table) == 1
+    return table == head and alone and not any(str(name).endswith(("LMHeadModel", "ForCausalLM")) for name in named)
 
 
 def _one_dtype(reading: Conversion) -> Conversion:

@@ -88,9 +88,11 @@ def convert(
             f"Its pad_token_id is {reading.skipped}, the token {word!r}: if its classification head has one answer per "
             f"row, it answers before the {word!r} at a row's end, and its answers differ there.",
         )
+    if reading.bare:
+        notes += ("There is no output layer: the embedding is taken for it (tied).",)
     if why:
         notes += (f"It was not compared with its original: {why}.",)
-    return Converted(model, tokens, comparison, notes, doubtful=comparison is None or bool(skipped))
+    return Converted(model, tokens, comparison, notes, doubtful=comparison is None or bool(skipped) or reading.bare)
 
 
 def tokens_of(reading: Conversion, task: Task) -> dict[str, int] | None:

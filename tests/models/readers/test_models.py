@@ -108,6 +108,22 @@ def test_a_pad_that_is_a_token_of_the_task_is_said() -> None:
         interp.check_conversion(lambda rows: made(rows).logits.flip(0), model)
 
 
+def test_a_model_without_an_output_layer_is_said_to_be_tied(tmp_path: Path) -> None:
+    """GPT-2's config says tied whatever head the model had."""
+    made, ids, said = original("gpt2, tied"), {"a": 0, "b": 1, "c": 2}, "no output layer: the embedding is taken for it"
+    made.transformer.save_pretrained(tmp_path / "bare")
+    made.save_pretrained(tmp_path / "whole")
+    for bare in (made.transformer, tmp_path / "bare"):
+        with pytest.warns(UserWarning, match=said):
+            interp.load(bare, task=Majority(), tokens=ids)
+    with pytest.warns(UserWarning, match=said):
+        interp.load(made.transformer.state_dict(), task=Majority(), tokens=ids, config={"n_heads": 2})
+    for whole in (made, tmp_path / "whole"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            interp.load(whole, task=Majority(), tokens=ids)
+
+
 def test_float64_weights_without_biases_stay_float64() -> None:
     nano = Nano(n_layer=1, n_head=2, n_embd=8, block_size=10, vocab_size=6, bias=False).double()
     reading = read(nano.state_dict(), {"n_heads": 2, "act_fn": "gelu"})
