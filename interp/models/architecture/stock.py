@@ -116,7 +116,7 @@ def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hoo
             model = HookedTransformer(cfg)
     except InterpError:
         raise
-    except (ValueError, TypeError, AssertionError, NotImplementedError, KeyError) as error:
+    except (ValueError, TypeError, AssertionError, NotImplementedError, KeyError, NameError) as error:
         words = re.sub(r": <[^<>]*>", "", str(error))  # of a table of functions, their names
         raise InterpError(f"TransformerLens rejects this config: {words[:200]}") from None
     load_exactly(model, tensors)

@@ -90,6 +90,8 @@ def _read_linear(source: Source, settings: Mapping[str, Any]) -> Conversion:
     }
     if f"{prefix}h.0.ln_1.bias" not in source.tensors:  # nanoGPT without biases, or a relative of it with RMS norms
         fields["normalization_type"] = config.word("normalization_type", default="LN")
+    else:  # an RMS norm has none
+        config.refuse(normalization_type="LN")
     tensors = _tensors(source, fields, (lambda matrix: matrix.T) if turned else (lambda matrix: matrix), tied=True)
     filled = complete(tensors, {**settings, **fields}, source.where, ask=())
     fields = {name: value for name, value in filled.fields.items() if name != "dtype" or name in settings}

@@ -331,6 +331,20 @@ def test_a_bare_gpt2_state_dict_is_read_in_its_own_order() -> None:
     assert compared(stock_model(read_config(reading.fields), reading.tensors), made).same
 
 
+SETTINGS = {
+    "normalization_type": ("RMS", "normalization_type = RMS is not supported, only normalization_type = LN"),
+    "load_in_4bit": (True, "TransformerLens rejects this config: name 'Params4bit' is not defined"),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_that_does_not_fit_is_one_sentence(name: str) -> None:
+    """Norms with biases are no RMS norms; TransformerLens fails on some of its own settings."""
+    (value, said), state = SETTINGS[name], original("gpt2, tied").state_dict()
+    with pytest.raises(InterpError, match=said):
+        interp.load(state, task=Majority(), tokens={"a": 0, "b": 1, "c": 2}, config={"n_heads": 2, name: value})
+
+
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
 def test_weights_in_parts_are_read(name: str, tmp_path: Path) -> None:
     from safetensors.torch import save_file
