@@ -43,6 +43,7 @@ from interp.models.architecture.ties import first_largest, leveled
 from interp.models.lens import HookedTransformer
 from interp.models.subject import Model, Subject, final_scale, no_sum
 from interp.support.words import counted
+from interp.tasks.batch import Reads
 from interp.tasks.sets import unpack_sets
 
 
@@ -206,7 +207,8 @@ def direct_logit_attribution(
 
     For any number of layers and classes, and answers at one or all positions. inputs: a batch, text or tokens (default:
     the task's test inputs). answer, rival: words of the task that take the place of the right output and of the best
-    other one. Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+    other one; answers that are the rival are left out.
+    Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     Raises UnsupportedError if outputs are not a sum over parts even with the final norm's scale fixed, and InterpError
     if the contributions do not add up to the outputs (the model then has an unknown part).
 
@@ -235,8 +237,13 @@ def direct_logit_attribution(
     for _, piece in pieces(subject, batch, kept):
         out, cache = activations(subject, piece, names)
         where = reads_of(subject, piece)
+        mine, other = named_answers(subject, where.classes, answer, rival)
+        if other is not None:  # an answer minus itself tells nothing
+            apart = mine != other
+            where = Reads(where.rows[apart], where.positions[apart], where.classes[apart])
+            mine, other = mine[apart], other[apart]
         logits = where.pick(out).double().cpu()
-        chosen = contrast(subject, logits, *named_answers(subject, where.classes, answer, rival))
+        chosen = contrast(subject, logits, mine, other)
         seen = {name: where.pick(value).double().cpu() for name, value in cache.items()}
         scale = seen[norm[0]] if norm else torch.ones(len(logits), 1, dtype=torch.float64)
         toward, bias = readout(subject, chosen)
@@ -252,7 +259,9 @@ def direct_logit_attribution(
         differences.append(chosen.of(logits))
         classes.append(where.classes)
     values, difference = torch.cat(contributions), torch.cat(differences)
-    means = torch.stack(written).sum(0) / max(1, len(difference))
+    if not len(difference):
+        raise InterpError(f"the right answer is {rival!r} throughout, so there is nothing to compare it with")
+    means = torch.stack(written).sum(0) / len(difference)
     constant = torch.cat([torch.cat(directions) @ means.T, values[:, -1:]], 1)  # biases are the same for every input
     centered = (values - constant).where((values - constant).abs() > 1e-12 * values.abs().max(), 0.0)
     _check_sum(values, difference, torch.finfo(next(subject.model.parameters()).dtype).eps)

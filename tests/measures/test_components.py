@@ -177,6 +177,12 @@ def test_contributions_to_named_answers() -> None:
     logits = Subject.of(model).logits(batch).double()
     wanted = logits[:, words.index("5")] - logits[:, words.index("4")]
     torch.testing.assert_close(found.values.sum(1), wanted, rtol=1e-4, atol=1e-4)
+    alone = direct_logit_attribution(model, batch, rival="4")  # answers of 4 minus themselves tell nothing
+    right = Subject.of(model).classes(batch) == words.index("5")
+    torch.testing.assert_close(alone.values.sum(1), wanted[right], rtol=1e-4, atol=1e-4)
+    assert 0 < len(alone.difference) < 5
+    with pytest.raises(InterpError, match="the right answer is '4' throughout"):
+        direct_logit_attribution(model, batch[~right], rival="4")
     with pytest.raises(InterpError, match="unknown answer"):
         direct_logit_attribution(model, batch, answer="six")
     with pytest.raises(InterpError, match="both '5'"):
