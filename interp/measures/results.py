@@ -23,7 +23,7 @@ from interp.models.architecture.task_model import TaskModel, hooked
 from interp.models.subject import Subject
 from interp.support.views import view
 from interp.tasks import Batch, Task
-from interp.tasks.batch_checks import check_tokens
+from interp.tasks.batch_checks import batch_problems, check_tokens, refuse
 from interp.tasks.pairs import Pairs
 from interp.tasks.populations import usual
 
@@ -113,6 +113,8 @@ def as_batch(subject: Subject, given: Inputs, labeled: bool = True) -> Batch:
     """
     task = subject.task
     if isinstance(given, Batch):
+        if given.task is None and given.counts is None:  # made by hand
+            refuse(task, batch_problems(task, given, "the batch given"))
         return given
     rows = _rows(task, given)
     if not rows or not all(rows):

@@ -125,6 +125,22 @@ def test_inputs_are_text_tokens_ids_or_batches() -> None:
     assert count01.task.classes(rows)[0].tolist()[:4] == [-100] * 4
 
 
+def test_a_batch_made_by_hand_is_checked() -> None:
+    model = interp.load("count01/minimal")
+    good = model.task.sample(2, seed=0)
+    tokens, lengths, labels = good.tokens, good.lengths, good.labels
+    assert interp.accuracy(model, interp.Batch(tokens, lengths, labels)).accuracy == 1
+    for wrong, said in (
+        (interp.Batch(tokens.int(), lengths, labels), "tokens of shape .* and torch.int32"),
+        (interp.Batch(tokens, lengths + 500, labels), "lengths from .*; they must be 1 to"),
+        (interp.Batch(tokens, lengths, labels[:, None]), r"labels of shape \(2, 1\)"),
+        (interp.Batch(tokens, lengths, labels + 0.5), "the batch given has labels of shape .* and torch.float32"),
+    ):
+        for look in (interp.accuracy, interp.head_types):
+            with pytest.raises(InterpError, match=said):
+                look(model, wrong)
+
+
 def test_short_rows_are_filled_with_the_padding_token() -> None:
     class Padded(interp.Task):
         name, vocabulary, pad, n_out = "padded-by-its-first-token", ("[PAD]", "a", "b"), "[PAD]", 2
