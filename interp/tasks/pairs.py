@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of
-from interp.tasks.batch import Batch
+from interp.tasks.batch import Batch, concatenate
 
 MOST_LISTED = 2**16
 """If a task lists at most this many inputs, a changed row must be one of them."""
@@ -59,7 +59,10 @@ class Labels(Protocol):
     def pad_id(self) -> int | None: ...
     @property
     def n_inputs(self) -> int | None: ...
+    @property
+    def splits(self) -> tuple[str, ...]: ...
     def token_id(self, token: str) -> int: ...
+    def sample(self, n: int, split: str = ..., seed: int = ...) -> Batch: ...
     def inputs(self) -> Iterator[Batch]: ...
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch: ...
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None: ...
@@ -79,13 +82,14 @@ def minimal_pairs(
     stay. Raises InterpError for another kind.
     """
     check_one_of("kind of pairs", kind, KINDS)
-    generator = torch.Generator().manual_seed(seed)
+    generator, n = torch.Generator().manual_seed(seed), len(batch)
+    batch = batch if n >= TRIES else _with_sample(task, batch, seed)
     clean, tokens = task.batch(batch.tokens), batch.tokens
     changed, paired = tokens.clone(), torch.zeros(len(tokens), dtype=torch.bool)
     listed, free = _listed(task), _changeable(batch)
-    for attempt in range(TRIES):
-        rows = (~paired).nonzero()[:, 0]
-        if not len(rows) or (attempt and len(rows) == len(tokens) >= MANY):
+    for attempt in range(TRIES if n >= TRIES else MANY):
+        rows = (~paired[:n]).nonzero()[:, 0]
+        if not len(rows) or (attempt and len(rows) == n >= MANY):
             break
         rows, tried = _edited(task, batch, rows, kind, places, free, generator)
         lengths = batch.lengths[rows] + {"longer": 1, "shorter": -1}.get(kind, 0)
@@ -104,6 +108,15 @@ def minimal_pairs(
         other = (labels != before).reshape(len(rows), -1).any(1)
         changed[rows[other]], paired[rows[other]] = tried[other], True
     return Pairs(clean[paired], task.batch(changed[paired]))
+
+
+def _with_sample(task: Labels, batch: Batch, seed: int) -> Batch:
+    """Put samples of no greater length behind a few rows, which hold few tokens that others may change to."""
+    more, width = task.sample(MANY, task.splits[-1], seed), batch.tokens.shape[1]
+    more = more[more.lengths <= width]
+    if not len(more) or (task.pad_id is None and more.tokens.shape[1] != width):
+        return batch
+    return concatenate([batch, task.batch(more.tokens[:, :width])], task.pad_id)
 
 
 def _edited(
@@ -125,6 +138,8 @@ def _edited(
         good = mask[donor, at] & (new != tokens[rows, at])
         return rows[good], torch.where(order == at[good, None], new[good, None], tokens[rows[good]])
     good = free[rows, at]
+    if kind == "shorter":
+        good &= batch.lengths[rows] > 1
     if kind == "swapped":
         to = places_of(rows)
         good &= free[rows, to] & (tokens[rows, at] != tokens[rows, to])

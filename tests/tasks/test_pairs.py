@@ -72,6 +72,35 @@ def test_the_token_that_is_read_neither_goes_nor_comes_twice() -> None:
         assert ((pairs.clean.tokens == 3) == (pairs.corrupted.tokens == 3)).all()
 
 
+def test_a_single_input_takes_tokens_of_other_inputs() -> None:
+    for task in (MostOften(), Unlisted()):
+        pairs = task.corrupt(task.batch(torch.tensor([task.parse("aab?..")])))
+        assert task.format(pairs.clean.tokens[0]) == "aab?.."
+        assert pairs.corrupted.labels.tolist() != [0]
+
+
+def test_no_row_becomes_padding_alone() -> None:
+    class Last(Unlisted):
+        """The last letter."""
+
+        name, vocabulary, readout = "last-letter-test", ("a", "b", "."), "last"
+        pad, n_out = ".", 2
+
+        def batch(self, tokens: torch.Tensor) -> Batch:
+            lengths = (tokens != 2).sum(1)
+            return Batch(tokens, lengths, tokens.gather(1, lengths[:, None] - 1)[:, 0])
+
+        def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+            draw = torch.Generator().manual_seed(seed)
+            tokens = torch.randint(2, (n, 2), generator=draw)
+            tokens[torch.rand(n, generator=draw) < 0.5, 1] = 2
+            return self.batch(tokens)
+
+    pairs = minimal_pairs(Last(), Last().sample(50), 0, "shorter")
+    assert len(pairs)
+    assert pairs.corrupted.lengths.tolist() == [1] * len(pairs)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_pairs_of_each_kind(kind: str) -> None:
     """One token changed, two swapped, or one more or less: marks stay, and the answer is another."""
