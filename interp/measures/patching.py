@@ -122,6 +122,7 @@ Kind: TypeAlias = Literal["stream", "head", "z", "MLP", "q", "k", "v", "pattern"
 METHODS = ("exact", "attribution", "both")
 
 
+@torch.inference_mode(False)  # which allows no gradients
 def activation_patching(
     model: Model,
     clean: Inputs | Pairs | None = None,

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
+import interp
 import interp.models.listing as listing
 import interp.models.zoo as zoo
 from interp.errors import CheckpointError, InterpError, SpecError
@@ -332,6 +333,15 @@ def test_a_loaded_model_knows_its_name_until_its_weights_change() -> None:
     with torch.no_grad():
         model.blocks[0].attn.W_V[0, 0, 0] += 1
     assert model.loaded_as == ""
+
+
+def test_a_model_made_in_inference_mode_is_as_any_other() -> None:
+    with torch.inference_mode():
+        model = zoo.load("count01/minimal")
+        pair = "[BOS]1101=", "[BOS]0101="
+        found = interp.activation_patching(model, *pair, method="both").parts
+    assert model.loaded_as == "count01/minimal"
+    assert interp.activation_patching(zoo.load("count01/minimal"), *pair, method="both").parts.equals(found)
 
 
 def test_an_explanation_beside_a_state_dict_is_no_spec(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ class TaskModel(HookedTransformer):
         True
     """
 
+    @torch.inference_mode(False)  # whose tensors count no changes
     def __init__(
         self,
         spec: ModelSpec,
