@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 
 import torch
@@ -86,10 +86,17 @@ def _pools(imported: int) -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def threads_for(model: torch.nn.Module) -> AbstractContextManager[None]:
-    """Use one thread for a small model, and torch's default for larger ones."""
+@contextmanager
+def threads_for(model: torch.nn.Module) -> Iterator[None]:
+    """Use one thread for a small model, and torch's default for larger ones; and float32 for new tensors."""
     small = sum(parameter.numel() for parameter in model.parameters()) <= SMALL
-    return one_thread() if small else nullcontext()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with one_thread() if small else nullcontext():
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def cores() -> int:

@@ -36,6 +36,17 @@ def test_only_small_models_get_one(parameters: int, threads: int) -> None:
     assert torch.get_num_threads() == 2
 
 
+def test_new_tensors_are_float32_meanwhile() -> None:
+    """Searches add up in float32, whatever format a researcher has set as torch's default."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        with threads_for(torch.nn.Identity()):
+            assert torch.zeros(1).dtype == torch.float32
+        assert torch.zeros(1).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_report_is_made_with_one_thread() -> None:
     seen: list[int] = []
 

@@ -168,13 +168,13 @@ def initialize(spec: ModelSpec, task: Task, seed: int, dtype: torch.dtype | None
         elif kind == "b" or (_is_bias(kind) and recipe.init != "torch"):
             value = torch.zeros(shape)
         elif kind == "W_E" and recipe.embedding_std is not None:
-            value = torch.randn(shape, generator=generator) * recipe.embedding_std
+            value = torch.randn(shape, generator=generator, dtype=torch.float32) * recipe.embedding_std
         elif recipe.init == "normal":
-            value = torch.randn(shape, generator=generator) * recipe.init_std
+            value = torch.randn(shape, generator=generator, dtype=torch.float32) * recipe.init_std
         elif recipe.init == "xavier":
             value = _uniform(shape, (fan_in(name, shape) + fan_out(name, shape)) / 6, generator)
         elif kind in ("W_E", "W_pos"):
-            value = torch.randn(shape, generator=generator)
+            value = torch.randn(shape, generator=generator, dtype=torch.float32)
         else:
             value = _uniform(shape, _bias_fan_in(name, shapes) if _is_bias(kind) else fan_in(name, shape), generator)
         values[name] = value.to(dtype or getattr(torch, spec.dtype))
@@ -193,7 +193,7 @@ def _bias_fan_in(name: str, shapes: dict[str, Shape]) -> int:
 
 
 def _uniform(shape: Shape, inputs: int | float, generator: torch.Generator) -> Tensor:
-    return (torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(inputs)
+    return (torch.rand(shape, generator=generator, dtype=torch.float32) * 2 - 1) / math.sqrt(inputs)
 
 
 def model_problems(spec: ModelSpec, task: Task) -> list[str]:

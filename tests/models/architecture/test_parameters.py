@@ -134,6 +134,11 @@ def test_dtypes() -> None:
         assert double[name].dtype == torch.float64
         assert value.double().equal(double[name])
     assert initialize(BIG, TASK, 0, torch.bfloat16)["embed.W_E"].dtype == torch.bfloat16
+    torch.set_default_dtype(torch.float64)  # in which a generator draws other numbers
+    try:
+        assert all(value.equal(single[name]) for name, value in initialize(BIG, TASK, 0).items())
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_initialization_moves_no_global_generator() -> None:
