@@ -24,7 +24,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.errors import as_list, check_one_of
+from interp.errors import as_list, check_one_of, check_size
 from interp.measures.heads import HeadOutputs, no_largest, outputs_of_each
 from interp.measures.restart import Run, kept
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
@@ -339,7 +339,7 @@ def _means(
 
 def draw_donors(test: Batch, reference: Batch, seed: int) -> Int[Tensor, "rows"]:
     """Draw a row of `reference` for each row of `test`: with other tokens and, if possible, of the same length."""
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(check_size("seed", seed, least=0))
     lengths, theirs = test.lengths.cpu(), reference.lengths.cpu()
     donors = torch.randint(len(reference), (len(test),), generator=draw)
     for length in lengths.unique():

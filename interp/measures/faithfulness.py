@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError, as_list, check_one_of
+from interp.errors import InterpError, as_list, check_one_of, check_size, quoted
 from interp.measures.ablation import AblationSetting, Replacements, scores_without
 from interp.measures.edges import (
     BETWEEN,
@@ -185,6 +185,8 @@ def find_circuit(
         >>> interp.find_circuit(model).kept
         ('MLP 0', 'head 0.0', 'head 1.0')
     """
+    if not (isinstance(tolerance, int | float) and 0 <= tolerance <= 1):
+        raise InterpError(f"tolerance = {quoted(tolerance)} must be from 0 to 1")
     subject = Subject.of(model)
     setting = AblationSetting(batch_of(subject, inputs), mode, batch_of(subject, reference, "train"))
     every = parts_of(subject)
@@ -268,7 +270,8 @@ def _minimality(names: Sequence[str], without: Sequence[ScoreWithLoss]) -> pd.Da
 
 def _taken_out(kept: Sequence[Part], draws: int, seed: int) -> list[tuple[Part, ...]]:
     """Return each part of the circuit alone, and random sets of parts."""
-    draw = torch.Generator().manual_seed(seed)
+    check_size("draws", draws, least=0)
+    draw = torch.Generator().manual_seed(check_size("seed", seed, least=0))
     taken: list[tuple[Part, ...]] = [(part,) for part in kept]
     for _ in range(draws if len(kept) > 2 else 0):
         member = torch.rand(len(kept), generator=draw) < 0.5

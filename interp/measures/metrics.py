@@ -49,7 +49,9 @@ def measured(
     if callable(metric):
         numbers = metric(logits, where)
         if not isinstance(numbers, Tensor) or numbers.shape != logits.shape[:1]:
-            raise InterpError(f"the metric must return one number for each of the {len(logits)} reads, (reads,)")
+            raise InterpError(
+                f"the metric must return a tensor, one number for each of the {len(logits)} reads, (reads,)"
+            )
         return numbers
     if check_one_of("metric", metric, get_args(Named)) == "logit difference":
         return leaning(subject, logits, where)

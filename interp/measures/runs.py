@@ -173,6 +173,8 @@ def gradients(
     out = forward(subject, batch, [(name, keep) for name in dict.fromkeys([start, *names])], differentiable=True)
     with torch.enable_grad():
         total = score(out)
+    if not total.requires_grad:
+        raise InterpError('the metric has no gradient, which attribution needs; use method="exact"')
     slopes = torch.autograd.grad(total, [seen[name] for name in names], allow_unused=True)
     return {name: seen[name] * 0 if slope is None else slope for name, slope in zip(names, slopes)}
 

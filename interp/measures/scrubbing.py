@@ -22,7 +22,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError
+from interp.errors import InterpError, check_size
 from interp.measures.hypothesis import AtRead, CodeTable, Place, Units, Value, Values, Variable
 from interp.measures.interchange import Interchange, split
 from interp.measures.runs import ScoreWithLoss, activations, hooks_of, pieces
@@ -363,6 +363,6 @@ def _pairs(scrubber: Scrubber, n: int, exact: bool, seed: int) -> tuple[Tensor, 
         base, source = torch.cartesian_prod(torch.arange(n), torch.arange(n)).unbind(1)
         fits = alike[base] == alike[source]
         return base[fits], source[fits]
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_size("seed", seed, least=0))
     base = torch.randint(n, (CANDIDATES,), generator=generator)
     return base, scrubber.grouped_by(()).draw(base, generator)

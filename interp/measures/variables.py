@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -192,9 +192,9 @@ def features_at_reads(
     subject: Subject, batch: Batch, feature: Feature | Sequence[str] | None = None
 ) -> dict[str, Tensor]:
     """Return the values at the reads of the features that are asked for (default: all of the task), by name."""
-    if callable(feature) or isinstance(feature, Tensor):
+    if callable(feature) or hasattr(feature, "__array__"):  # as tensors, and arrays and columns of other libraries
         name = getattr(feature, "__name__", "given")
-        value = feature if isinstance(feature, Tensor) else feature(batch)
+        value = feature(batch) if callable(feature) else feature
         return {name: value_at_reads(subject, batch, f"the feature {name}", value)}
     names = [feature] if isinstance(feature, str) else feature
     declared = subject.task.features(batch[slice(0, 2)])
@@ -224,9 +224,9 @@ def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
     return value_at_reads(subject, batch, f"feature {name} of task {subject.task.name}", known[name])
 
 
-def value_at_reads(subject: Subject, batch: Batch, what: str, value: Tensor) -> Tensor:
+def value_at_reads(subject: Subject, batch: Batch, what: str, value: Any) -> Tensor:
     """Return a value at every read, given for each row or for each position. Raises InterpError for other shapes."""
-    where, value = reads_of(subject, batch), value.cpu()
+    where, value = reads_of(subject, batch), torch.as_tensor(value).cpu()
     if value.shape not in ((len(batch),), tuple(batch.tokens.shape)):
         raise InterpError(
             f"{what} has shape {tuple(value.shape)}; it must be ({len(batch)},), a value for each row, or "

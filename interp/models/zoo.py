@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from interp.errors import InterpError, UnsupportedError, as_path, check_size, of_type, short
+from interp.errors import InterpError, UnsupportedError, as_path, check_size, of_type, quoted, short
 from interp.models.architecture.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from interp.models.architecture.foreign import read_state_dict
 from interp.models.architecture.header import lacks_header
@@ -206,6 +206,9 @@ def _load_external(
     if isinstance(source, TaskModel | Subject):
         check_nothing_else(source.model if isinstance(source, Subject) else source, task, tokens, outputs, padding)
         return source
+    for name, given in (("tokens", tokens), ("outputs", outputs)):
+        if given is not None and not isinstance(given, Mapping):
+            raise InterpError(f"{name} = {quoted(given)} must be a mapping, such as {{'a': 0, 'b': 1}}")
     place, kind = as_device(device), None if dtype is None else as_dtype(dtype)
     config = settings_of(config) if isinstance(config, str | Path) else config
     converted = convert(expanded(source) if isinstance(source, str) else source, config, task, tokens, outputs)

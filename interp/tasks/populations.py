@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, quoted
+from interp.errors import InterpError, UnsupportedError, check_size, quoted
 from interp.support import words
 from interp.tasks.batch import Batch, concatenate
 from interp.tasks.domain import every_input, n_inputs
@@ -239,6 +239,7 @@ def everything(task: Task) -> Population:
 def sample(task: Task, n: int, split: str | None = None, seed: int = 0) -> Population:
     """Draw n inputs from the task's sampler, or from the list of all inputs if it has no sampler for them."""
     named = _split(task, split)
+    check_size("seed", seed, least=0)
     try:
         return Population("sample", task.sample(n, named, seed), task.n_inputs, named, seed)
     except UnsupportedError:

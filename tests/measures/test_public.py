@@ -141,6 +141,40 @@ def test_a_batch_made_by_hand_is_checked() -> None:
                 look(model, wrong)
 
 
+WRONG = {
+    "a seed of a sample": (lambda model: interp.accuracy(model, n=10, seed="a"), "seed = 'a' must be an integer"),
+    "a seed of donors": (lambda model: interp.ablate(model, ["0.0"], mode="resample", seed=1.5), "seed = 1.5 must be"),
+    "a tolerance": (lambda model: interp.find_circuit(model, tolerance=float("nan")), "tolerance = nan must be from 0"),
+    "a number of draws": (lambda model: interp.evaluate_circuit(model, ["0.0"], draws=-1), "draws = -1 must be an"),
+    "a metric of numbers": (
+        lambda model: interp.activation_patching(model, *PAIR, metric=lambda logits, where: [1.0]),
+        "must return a tensor, one number",
+    ),
+    "a metric without a gradient": (
+        lambda model: interp.activation_patching(
+            model, *PAIR, metric=lambda logits, where: logits.argmax(-1), method="both"
+        ),
+        "has no gradient, which attribution needs",
+    ),
+    "a forward without logits": (
+        lambda model: interp.check_conversion(lambda tokens: {"hidden": tokens}, model),
+        "the model returns a dict, where logits are expected",
+    ),
+    "tokens as a list": (
+        lambda model: interp.load({}, task=model.task, tokens=[0, 1]),  # type: ignore[arg-type]
+        r"tokens = \[0, 1\] must be a mapping",
+    ),
+}
+PAIR = "[BOS]1101=", "[BOS]0101="
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_an_argument_of_the_wrong_kind_is_one_sentence(what: str) -> None:
+    call, said = WRONG[what]
+    with pytest.raises(InterpError, match=said):
+        call(interp.load("count01/minimal"))
+
+
 def test_short_rows_are_filled_with_the_padding_token() -> None:
     class Padded(interp.Task):
         name, vocabulary, pad, n_out = "padded-by-its-first-token", ("[PAD]", "a", "b"), "[PAD]", 2

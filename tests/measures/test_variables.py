@@ -160,8 +160,9 @@ def test_a_probe_of_any_value_for_each_row_or_position() -> None:
     declared, by_function = (probe(model, one, batch).to_frame() for one in ("number of 1", ones))
     assert set(by_function["feature"]) == {"ones"}
     assert by_function["fitted"].tolist() == declared["fitted"].tolist()
-    given = probe(model, ones(batch)[:, None].expand(batch.tokens.shape), batch).to_frame()
-    assert given["probe"].tolist() == declared["probe"].tolist()
+    for values in (ones(batch)[:, None].expand(batch.tokens.shape), ones(batch).numpy()):
+        given = probe(model, values, batch).to_frame()
+        assert given["probe"].tolist() == declared["probe"].tolist()
     with pytest.raises(InterpError, match=r"the feature given has shape \(7,\); it must be \(200,\)"):
         probe(model, torch.zeros(7), batch)
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from interp.errors import CheckpointError
+from interp.errors import CheckpointError, InterpError, of_type
 from interp.models.lens import HookedTransformer, is_bridge
 
 Model = TypeVar("Model", bound=HookedTransformer)
@@ -152,7 +152,10 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 def _logits(output: Any) -> Tensor:
     output = getattr(output, "logits", output)
-    return torch.as_tensor(output[0] if isinstance(output, tuple) and output else output).detach()
+    try:
+        return torch.as_tensor(output[0] if isinstance(output, tuple) and output else output).detach()
+    except (RuntimeError, TypeError, ValueError):
+        raise InterpError(f"the model returns {of_type(output)}, where logits are expected") from None
 
 
 def cast(model: Model, dtype: torch.dtype) -> Model:
