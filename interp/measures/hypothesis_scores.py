@@ -100,23 +100,27 @@ class HypothesisTest(Result):
             f"{'every draw' if self.exact else 'random draws'} {self.population.on}."
         ]
         if self.alone:
-            which = "each input has" if self.alone == 1 else f"{share(self.alone)} of the inputs have"
             lines[0] += (
-                f" But {which} a value at each place that no other input has: there, only the rest of the model is "
-                "resampled, and nothing is tested of what these values stand for."
+                f" But {_which(self.alone)} a value at each place that no other input has: there, only the rest of the "
+                "model is resampled, and nothing is tested of what these values stand for."
             )
         for row in self.interchange.itertuples():
             if not row.changes_n + row.stays_n:
                 lines.append(f"{row.variable}: {row.reason}.")
                 continue
-            free = f"; {share(row.alone)} of the inputs have a value that no other input has" if row.alone else ""
-            changes = "by the hypothesis, no answer changes"
-            if row.changes_n:
-                to = "whose answer changes to one that the model did not give"
-                changes = f"{share(row.changes)} on {row.changes_n:,} pairs {to}"
-            stays = f", {share(row.stays)} on {row.stays_n:,} whose answer stays" if row.stays_n else ""
-            lines.append(f"{row.variable} ({row.places}): interchange intervention accuracy {changes}{stays}{free}.")
+            to = "pairs whose answer changes to one that the model did not give"
+            changes = f"{share(row.changes)} on {row.changes_n:,} {to}" if row.changes_n else ""
+            on = f"{row.stays_n:,} whose" if row.changes_n else f"{row.stays_n:,} pairs whose"
+            stays = f"{share(row.stays)} on {on} answer stays" if row.stays_n else ""
+            said = ", ".join(filter(None, (changes, stays)))
+            never = "" if row.changes_n else " (by the hypothesis, no answer changes)"
+            free = f"; {_which(row.alone)} a value that no other input has" if row.alone else ""
+            lines.append(f"{row.variable} ({row.places}): interchange intervention accuracy {said}{never}{free}.")
         return "\n".join(lines)
+
+
+def _which(alone: float) -> str:
+    return "each input has" if alone == 1 else f"{share(alone)} of the inputs have"
 
 
 def evaluate_hypothesis(

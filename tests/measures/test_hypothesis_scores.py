@@ -77,7 +77,7 @@ def test_wrong_hypotheses_score_low(pairing, name, most) -> None:
         assert found.loss_recovered == pytest.approx(0.0, abs=1e-9)
         assert found.interchange["reason"].str.startswith("by the hypothesis, no pair of inputs").all()
         assert found.interchange["stays"].tolist() == pytest.approx([1 / 9, 1 / 9])  # its answer is one of 9
-        assert "by the hypothesis, no answer changes, 0.1111 on 81 whose answer stays" in str(found)
+        assert "accuracy 0.1111 on 81 pairs whose answer stays (by the hypothesis, no answer changes)" in str(found)
 
 
 @pytest.mark.slow
@@ -268,6 +268,8 @@ def test_values_of_their_own_are_said_to_test_nothing(pairing) -> None:
     own = Variable("own", at="head 0.0", function=lambda tokens: 10 * tokens[:, 0] + tokens[:, 1])
     found = score(pairing, Hypothesis([own, Variable("b", at="head 0.1")]))
     assert (found.alone, found.interchange["alone"].tolist()) == (0.0, [1.0, 0.0])
+    whole = score(pairing, Hypothesis([own], answer=lambda own: own // 10 == own % 10))
+    assert "each input has a value that no other input has" in str(whole).splitlines()[1]
     again = Variable("again", at="head 0.1", function=own.function)
     found = score(pairing, Hypothesis([own, again]))
     assert found.alone == 1.0
