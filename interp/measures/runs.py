@@ -134,8 +134,10 @@ def not_summed(subject: Subject) -> str | None:
         return "after post-layer-norm, a part's input is not a sum of what other parts wrote"
     if norm_follows_attention(subject.model):
         return "if a norm follows the attention, what a head writes is not a linear map of its output"
-    if getattr(cfg, "parallel_attn_mlp", False) or cfg.positional_embedding_type == "shortformer":
+    if getattr(cfg, "parallel_attn_mlp", False):
         return "edges need blocks whose MLP reads the attention output, not parallel ones"
+    if cfg.positional_embedding_type == "shortformer":
+        return "shortformer adds positions to what queries and keys read, beside the residual stream"
     return None
 
 

@@ -137,6 +137,10 @@ def test_what_is_no_edge() -> None:
         check_edges(subject, [("head 9.9", "output")])
     with pytest.raises(UnsupportedError, match="after post-layer-norm"):
         edges(Subject.of(interp.load("languages/first-learned")))
+    short = copy.deepcopy(subject)
+    short.model.cfg.positional_embedding_type = "shortformer"
+    with pytest.raises(UnsupportedError, match="shortformer adds positions to what queries and keys read"):
+        edges(short)
 
 
 def test_runs_that_do_not_differ_have_nothing_to_recover() -> None:
