@@ -351,7 +351,7 @@ class LogitLens(Result):
         return f"Logit lens: the outputs after each part of the model, {counted(self.logits.shape[1], 'read')}"
 
     def to_frame(self) -> pd.DataFrame:
-        return self.table
+        return self.table.copy()
 
     def top(self, k: int = 1) -> pd.DataFrame:
         """Return the k largest outputs after each stage at each read, the largest first.

@@ -90,7 +90,7 @@ class Tabular(Result):
     table: pd.DataFrame
 
     def to_frame(self) -> pd.DataFrame:
-        return self.table
+        return self.table.copy()
 
 
 def tidy(values: Tensor, name: str, **axes: Sequence[Any]) -> pd.DataFrame:

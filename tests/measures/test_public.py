@@ -42,6 +42,8 @@ def test_each_gives_a_table_and_a_figure(measure: str, name: str) -> None:
     found = CALLS[measure](subject, subject.task.sample(40, seed=1))
     assert isinstance(found, Result)
     assert len(found.to_frame()) == len(found) > 0
+    found.to_frame().insert(0, "mine", 1)  # the table is the reader's; the result stays
+    assert "mine" not in found.to_frame()
     assert len(found.plot().data) > 0
     assert found.title.split()[0] in found._repr_html_()
     assert len(repr(found).splitlines()) < 16
