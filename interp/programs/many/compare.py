@@ -18,17 +18,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pandas as pd
 
-from interp.errors import InterpError, check_one_of, check_size, of_type
+from interp.errors import InterpError, as_list, check_one_of, check_size, of_type
 from interp.measures.results import Result
 from interp.models import zoo
 from interp.models.architecture.task_model import TaskModel
 from interp.models.model_files import find_checkpoint, is_dir
+from interp.models.subject import Subject
 from interp.programs.explanations.causal import RULES
+from interp.programs.explanations.explanation import weights_hash
 from interp.programs.many.canonical import FORM, Canonical
 from interp.programs.many.one_model import Row, Tasks, learned, reformed
 from interp.programs.many.table import ComparedTable
 from interp.programs.many.transplant import Transplant, transplanted
 from interp.support.progress import LateBar
+from interp.support.words import counted
 from interp.tasks.scores import wilson
 from interp.training.sweeps.table import FILE as RUNS
 
@@ -76,7 +79,7 @@ def compare(
     sources = sources_of(models)
     with ComparedTable(out) as rows, LateBar("compare") as bar:
         known = {name: row for name, row in rows.known.items() if row.get("rules") == RULES}
-        asked = [(source, known.get(source.name)) for source in sources]
+        asked = [(source, source.unchanged(known.get(source.name))) for source in sources]
         left = [(source, row) for source, row in asked if row is None or row["form"] != FORM]
         done = len(sources) - len(left)
         tasks: Tasks = {}
@@ -122,6 +125,10 @@ class ModelSource:
             raise InterpError(f"{self.name} is no task model; compare takes models with a spec")
         return model
 
+    def unchanged(self, known: Row | None) -> Row | None:
+        """Return a row if it is of these weights: another model may have had the name."""
+        return None if known is None or known.get("weights") != weights_hash(Subject.of(self.load())) else known
+
     def row(self, known: Row | None, certify: bool, tasks: Tasks) -> Row:
         """Its row; known: the one with an earlier canonical form. tasks: see `learned`."""
         if known is not None:
@@ -138,7 +145,7 @@ def sources_of(models: str | Path | Sequence[str | Path | TaskModel]) -> list[Mo
             ModelSource(f"model {n}", model)
             if isinstance(model, TaskModel)
             else ModelSource(str(model), _checked(model), _axes(Path(str(model))))
-            for n, model in enumerate(models)
+            for n, model in enumerate(as_list(models, "models", '["first.safetensors", model]'))
         ]
     if not sources:
         kept = "; the sweep kept no models: repeat it with models=True (--models)" * _is_sweep(models)
@@ -173,7 +180,10 @@ def _axes(name: Path) -> dict[str, Any]:
 
 def _of_name(name: str) -> list[ModelSource]:
     """All seeds of a named model."""
-    file = find_checkpoint(name)
+    try:
+        file = find_checkpoint(name)
+    except InterpError:  # an exact model has no file
+        return [ModelSource(name, name)]
     seeds = sorted(file.parent.glob("seed-*.safetensors"), key=_by_number)
     return [ModelSource(f"{name}/{seed.stem}", seed) for seed in seeds] if file in seeds else [ModelSource(name, name)]
 
@@ -284,7 +294,10 @@ class ComparedModels(Result):
             f"{row.algorithm}: {row.models} ({row.share:.0%}, 95% interval {row.low:.0%} to {row.high:.0%})"
             for row in shares.head(4).itertuples()
         ]
-        return f"{len(self.rows)} models of task {self.rows[0]['task']}, by the same {self.grade}. " + "; ".join(named)
+        return (
+            f"{counted(len(self.rows), 'model')} of task {self.rows[0]['task']}, by the same {self.grade}. "
+            + "; ".join(named)
+        )
 
     def to_frame(self, table: Literal["models", "algorithms", "transplants"] = "models") -> pd.DataFrame:
         """Return one row for each model, for each algorithm, or for each variable put into another model."""

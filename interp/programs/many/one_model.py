@@ -23,7 +23,7 @@ from interp.models.subject import Model, Subject, Value
 from interp.programs.explanations import Explanation, explain_subject
 from interp.programs.explanations.causal import RULES
 from interp.programs.explanations.engine import inputs_of
-from interp.programs.explanations.explanation import how
+from interp.programs.explanations.explanation import how, weights_hash
 from interp.programs.explanations.findings import USED
 from interp.programs.many.canonical import FORM, canonical
 from interp.programs.running import Running
@@ -68,7 +68,7 @@ def learned(model: TaskModel, name: str, certify: bool = False, tasks: Tasks | N
         finding, right = explain_subject(subject, name), right_of(subject, certify)
     return {
         "model": name, "form": FORM, "rules": RULES, "task": finding.task, "asked": subject.task.ref.model_dump_json(),
-        "seed": model.seed, "spec": model.spec.id, **right, "level": finding.level,
+        "seed": model.seed, "spec": model.spec.id, "weights": weights_hash(subject), **right, "level": finding.level,
         "answers": None if finding.agreement is None else finding.agreement.share, "interchange": _least(finding),
         "constants": finding.constants if finding.found else None, "parts": len(finding.parts),
         "used": sum(part.status in USED for part in finding.parts), "how": how(finding, weights=True),

@@ -24,6 +24,7 @@ from interp.programs.steps import Head, Linear, Sums, Table
 from interp.programs.task import ENDS, ProgramTask
 from interp.report.compared import comparison_page
 from interp.support.figures.algorithms import accuracies, phases
+from interp.training.train import spec_of
 
 TOKENS = torch.cartesian_prod(*[torch.arange(2)] * 3)
 DIFFERS = replace(ENDS, steps=(ENDS.steps[0], replace(ENDS.steps[1], entries=(0, 1, 0, 0))))
@@ -283,7 +284,21 @@ def test_shares_have_their_interval() -> None:
     assert shares["low"].iloc[0] == pytest.approx(0.5101, abs=1e-4)  # Wilson, 4 of 4: 4 / (4 + 1.96^2)
 
 
+def test_a_row_is_of_its_weights_not_of_its_name(tmp_path) -> None:
+    """Files are trained anew, and models in memory are called model 0, model 1, ..."""
+    spec, file = spec_of("max-of-k", d_model=4, n_heads=1, epochs=1), tmp_path / "seed-0.safetensors"
+    for seed in (0, 1):
+        model = interp.build(spec, seed=seed)
+        for given in (interp.save(model, file), model):
+            found = interp.compare([given], tmp_path / "out", progress=False)
+            assert found.rows[0]["seed"] == seed
+            assert found.title.startswith("1 model of task max-of-k")
+
+
 def test_which_models_are_compared(tmp_path) -> None:
+    assert [one.name for one in sources_of("count01/minimal")] == ["count01/minimal"]
+    with pytest.raises(InterpError, match=r"models = .*: give several, such as"):
+        sources_of(interp.build("count01/minimal"))  # type: ignore[arg-type]
     assert [one.name for one in sources_of("count01/paper")] == [f"count01/paper/seed-{n}" for n in range(4)]
     with pytest.raises(InterpError, match="there is no checkpoint to compare"):
         sources_of(tmp_path)
