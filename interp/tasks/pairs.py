@@ -82,16 +82,18 @@ def minimal_pairs(
     stay. Raises InterpError for another kind.
     """
     check_one_of("kind of pairs", kind, KINDS)
-    generator, n = torch.Generator().manual_seed(seed), len(batch)
-    batch = batch if n >= TRIES else _with_sample(task, batch, seed)
+    generator = torch.Generator().manual_seed(seed)
     clean, tokens = task.batch(batch.tokens), batch.tokens
     changed, paired = tokens.clone(), torch.zeros(len(tokens), dtype=torch.bool)
-    listed, free = _listed(task), _changeable(batch)
-    for attempt in range(TRIES if n >= TRIES else MANY):
-        rows = (~paired[:n]).nonzero()[:, 0]
-        if not len(rows) or (attempt and len(rows) == n >= MANY):
+    listed, pool, free = _listed(task), batch, _changeable(batch)
+    for attempt in range(TRIES + MANY * (len(tokens) < TRIES)):
+        rows = (~paired).nonzero()[:, 0]
+        if not len(rows) or (attempt and len(rows) == len(tokens) >= MANY):
             break
-        rows, tried = _edited(task, batch, rows, kind, places, free, generator)
+        if attempt == TRIES:
+            pool = _with_sample(task, batch, seed)
+            free = _changeable(pool)
+        rows, tried = _edited(task, pool, rows, kind, places, free, generator)
         lengths = batch.lengths[rows] + {"longer": 1, "shorter": -1}.get(kind, 0)
         if not len(rows):
             continue
