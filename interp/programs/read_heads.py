@@ -19,8 +19,9 @@ from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.programs.maps import Codes
+from interp.programs.other_rows import same_elsewhere
 from interp.programs.quantize import Quantized, separate
-from interp.programs.read_sums import FROM_OTHER_ROWS, describe_by_sums, same_elsewhere
+from interp.programs.read_sums import FROM_OTHER_ROWS, describe_by_sums
 from interp.programs.read_waves import attention_by_waves
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, matrix
 from interp.programs.relations import completed

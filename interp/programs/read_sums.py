@@ -4,7 +4,8 @@ What a part reads is fitted by a sum of vectors, one for each value of each vari
 it, or else written as it is. Then a head attends by products of a few sums of the query's and of the key's variables,
 and reads a few sums; an MLP's neurons are ramps of sums. Variables, sums and neurons that the answers do not need are
 left out, those that add least first. Of what an MLP reads, a variable stays if the model's answers change with it from
-another row: its mean may keep the answers of rows as they are.
+another row: its mean may keep the answers of rows as they are. Sums that say the same are turned until many of their
+weights are 0.
 
 A norm divides by the length of a vector. This vector is nearly a sum over the variables, so its length is that of a
 few sums of weights: written once, for all that is read behind the norm, with only as many sums as the length needs.
@@ -13,20 +14,21 @@ few sums of weights: written once, for all that is read behind the norm, with on
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.models.architecture.blocks import PostNormBlock
+from interp.programs.other_rows import Described, Swapped, applied, as_swapped, same_elsewhere, same_when_swapped
 from interp.programs.quantize import Quantized
 from interp.programs.reading import MOST_VALUES, Reading, matrix, regressed
-from interp.programs.running import Running, scaled
+from interp.programs.running import Running, scaled, softmax
 from interp.programs.steps import Features, Head, Normed, Step, Sums
 
 LOST = 0.006
@@ -36,24 +38,14 @@ LEAST = 0.993
 """Least share of each frequent answer that stays."""
 FROM_OTHER_ROWS = 0.99
 """Share of the model's answers that must stay if all that an MLP does not read, by its description, is from another
-row; and, in a reading of other rows (see Reading.of_other_rows), share that a description must give if values are from
-another row. Where the longest description falls short of it, that one's share takes its place."""
+row. Where the longest description falls short of it, that one's share takes its place."""
+LOST_ELSEWHERE = 0.06
+"""In a reading of other rows (see Reading.of_other_rows), the share of the model's answers with values of other rows
+that all descriptions along a path through the model may lose together, each as much as any other."""
+ROUNDING = 1e-6
+"""Difference, as a share of what is compared, below which numbers count as equal."""
 ACCURACY = 0.002
 """Root of the mean square of the relative error of a length."""
-
-Described: TypeAlias = tuple[list[Step], Tensor, Tensor]
-"""Steps of a part, the vector of each value of the last one's variable, and the value of the part that these give."""
-
-
-@dataclass(frozen=True, eq=False)
-class Swapped:
-    """An MLP that reads one of its sources from other rows: the variables then, and the model's answers. moved: the
-    reads of rows for which there are other rows."""
-
-    mlp: Part
-    features: Features
-    answers: Int[Tensor, "reads"]
-    moved: Bool[Tensor, "reads"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +90,26 @@ class Input:
         points = [torch.ones(len(self.target), 1).double(), *(self.features[name][self.where] for name in names)]
         vectors = torch.linalg.lstsq(torch.cat(points, 1), self.target, driver="gelsd").solution
         sizes = [self.features[name].shape[-1] for name in names]
+        vectors = self._without_most_frequent(names, vectors)
         if self.length is None:
             return Fitted(tuple(names), vectors[1:], vectors[0], sizes, None)
         gain, shift = gain_and_shift(self.norm, vectors.shape[1])
         return Fitted(tuple(names), vectors * gain, shift, sizes, self.length)
+
+    def _without_most_frequent(self, names: Sequence[str], vectors: Float[Tensor, "values d"]) -> Tensor:
+        """The same sum, in which the most frequent value of each variable whose weights add up to 1 adds nothing: what
+        it adds is in the constant."""
+        vectors = vectors.clone()
+        start = 1
+        for name in names:
+            weights = self.features[name][self.where]
+            if bool(((weights.sum(-1) - 1).abs() < ROUNDING).all()):
+                met = weights.sum(0)
+                most = vectors[start + first_largest(met)].clone()
+                vectors[start : start + len(met)][met > 0] -= most
+                vectors[0] += most
+            start += weights.shape[-1]
+        return vectors
 
     def by_spread(self, weights: Float[Tensor, "d k"]) -> list[str]:
         """The variables by how much what they add to sums varies, least first."""
@@ -131,16 +139,25 @@ class Fitted:
         if self.length is not None:
             normed = Normed(f"{' and '.join(self.names)} by {self.length.name}", self.names, self.length.name)
             of, found, sizes = (normed.name,), [self.length, normed], [len(self.vectors)]
-        blocks = (self.vectors @ weights).split(sizes) if of else ()
-        constant = self.constant @ weights + bias
+        blocks = none_small(self.vectors @ weights).split(sizes) if of else ()
+        constant = none_small(self.constant @ weights + bias)
         made = Sums(name, of, tuple(map(matrix, blocks)), tuple(constant.tolist()), ramps, name if ramps else "")
         return [*found, made]
 
 
+def none_small(weights: Tensor) -> Tensor:
+    """Weights, of which those that only rounding tells from 0 are 0."""
+    return weights.masked_fill(weights.abs() < ROUNDING**2, 0.0)
+
+
 def read_by(
-    reading: Reading, part: Part, sources: Sequence[str] | None, where: Tensor, by: Sums | None = None
-) -> Input:
-    """What a part reads from the variables so far that it may read; by: the length by which its norm divides."""
+    reading: Reading, part: Part, sources: Sequence[str] | None, where: Tensor, by: Sums | None = None,
+    swapped: Sequence[Swapped] = (),
+) -> Input:  # fmt: skip
+    """What a part reads from the variables so far that it may read; by: the length by which its norm divides.
+
+    swapped: further rows to which sums are fitted, the first of these alone.
+    """
     known = {
         name: one
         for name, one in reading.made.items()
@@ -148,6 +165,9 @@ def read_by(
         and not name.endswith(" level")
     }  # fmt: skip
     norm, stream = norm_before(reading.running, part)
+    for more in swapped[:1]:
+        known = {name: torch.cat([one, more.features[name]]) for name, one in known.items()}
+        stream, where = torch.cat([stream, more.stream.to(stream)]), torch.cat([where, where])
     return Input(known, stream.double().cpu(), norm, by, where)
 
 
@@ -176,7 +196,8 @@ def fewest(names: Sequence[Any], good: Callable[[list[Any]], bool]) -> list[Any]
 def stays(reading: Reading, part: Part, found: Quantized, value: Tensor, enough: float) -> bool:
     """Whether enough answers stay, and enough of each frequent one."""
     least = min(LEAST, reading.kept({}).least)
-    kept = (reading.kept({part: new}) for new in (value, reading.spread(found, value)))
+    values = (value,) if reading.finer else (value, reading.spread(found, value))
+    kept = (reading.kept({part: new}) for new in values)
     return any(one.share >= enough and one.least >= least for one in kept)
 
 
@@ -186,16 +207,46 @@ def nothing_more(reading: Reading, part: Part, names: Sequence[str]) -> float:
 
 
 def describe_by_sums(reading: Reading, part: Part, found: Quantized) -> bool:
-    """Describe a part by a few sums, if these keep the answers; a norm before it is written only where needed."""
+    """Describe a part by a few sums, if these keep the answers; a norm before it is written only where needed, and all
+    positions are described only where too few answers stay with those at which the part matters."""
     may_lose = LOST if reading.strict and not reading.finer else 0.0
     enough = reading.kept({}).share - may_lose / len(reading.matter)
     describe = _head if part.head is not None else _mlp
-    for without_norm in (True, False):
-        by = None if without_norm else length_before(reading, part)
-        one = describe(reading, part, found, enough, by) if without_norm or by is not None else None
-        if one is not None:
-            return reading.explain(part, found, *one, enough)
+    swapped = as_swapped(reading, part)
+    everywhere = replace(found, needed=reading.running.mask)
+    for at in (found, everywhere)[: 1 if torch.equal(found.needed, everywhere.needed) else 2]:
+        for without_norm in (True, False):
+            by = None if without_norm else length_before(reading, part)
+            if without_norm or by is not None:
+                one = describe(reading, part, at, enough, by, swapped)
+                if one is not None:
+                    return reading.explain(part, at, *one, enough)
     return False
+
+
+def test_of(
+    reading: Reading, part: Part, found: Quantized, enough: float, by: Sums | None, swapped: Sequence[Swapped],
+    longest: Described,
+) -> Callable[[Described], bool] | None:  # fmt: skip
+    """Whether a description of a part keeps enough answers, and gives enough of those of a model that takes values from
+    other rows, or as many as the longest one. None if the longest one does not, or only with a norm that is written."""
+    stages = len({(other.layer, other.head is None) for other in reading.matter})
+    least = 1 - LOST_ELSEWHERE / stages
+
+    def elsewhere(one: Described) -> Iterator[float]:
+        if reading.of_other_rows:
+            yield same_elsewhere(reading, part, one[2])
+            yield same_when_swapped(reading, one, swapped)
+
+    def good(one: Described) -> bool:
+        if not stays(reading, part, found, one[2], enough):
+            return False
+        return all(share >= min(least, most) for share, most in zip(elsewhere(one), wanted, strict=True))
+
+    wanted = [*elsewhere(longest)]
+    if by is None and norm_before(reading.running, part)[0] is not None and min(wanted, default=1.0) < least:
+        return None
+    return good if good(longest) else None
 
 
 # ---------------------------------------------------------------- norms
@@ -258,11 +309,13 @@ def length(name: str, features: Features, divided: Float[Tensor, "points d"], ep
 # ---------------------------------------------------------------- heads
 
 
-def _head(reading: Reading, part: Part, found: Quantized, enough: float, by: Sums | None) -> Described | None:
+def _head(
+    reading: Reading, part: Part, found: Quantized, enough: float, by: Sums | None, swapped: Sequence[Swapped]
+) -> Described | None:
     attn, low = reading.running.blocks[part.layer].attn, reading.low(part).double()
     where = {"Q": found.needed, "K": reading.running.mask, "V": reading.running.mask}
     reads = {
-        side: read_by(reading, part, sources, where[side], by)
+        side: read_by(reading, part, sources, where[side], by, swapped)
         for side, sources in zip("QKV", reading.read(part), strict=True)
     }
     weights, bias = ({side: getattr(attn, f"{kind}_{side}")[part.head].detach().double().cpu() for side in "QKV"}
@@ -277,6 +330,10 @@ def _head(reading: Reading, part: Part, found: Quantized, enough: float, by: Sum
         }
         q, k = reading.variable(*every["Q"]), reading.variable(*every["K"])
         left, right = products_of(q[where["Q"]], k[where["K"]], products)
+        turned = turn(fitted["K"].vectors @ weights["K"] @ right)
+        left, right = left @ torch.linalg.inv(turned).T, right @ turned
+        if softmax(reading.running.blocks[part.layer]):  # what all keys have alike changes no attention
+            bias["K"] = -fitted["K"].constant @ weights["K"]
         steps = {
             step.name: step
             for side, name, to in (("Q", "query", left / scale), ("K", "key", right))
@@ -290,45 +347,25 @@ def _head(reading: Reading, part: Part, found: Quantized, enough: float, by: Sum
         z = reading.variable(*steps.values(), *every["V"], attend)
         axes = torch.linalg.eigh(low.T @ covariance(z[where["Q"]]) @ low)[1]
         to = low @ axes[:, -n:]
+        to = to @ turn(fitted["V"].vectors @ weights["V"] @ to)
         steps |= {step.name: step for step in fitted["V"].sums(f"{part} reads", weights["V"] @ to, bias["V"] @ to)}
-        numbers = reading.variable(*steps.values(), attend)
-        vectors, constant = regressed(numbers[found.needed], z[found.needed])
-        return [*steps.values(), attend], vectors.float(), (numbers @ vectors + constant).float()
+        return fitted_to(reading, [*steps.values(), attend], z, found.needed, swapped)
 
     d = weights["Q"].shape[1]
     best = {side: list(one.features) for side, one in reads.items()}
-
-    wanted = 0.0  # of values in other rows
+    test = test_of(reading, part, found, enough, by, swapped, made(best, d, d)) if best["V"] else None
+    if test is None:
+        return None
 
     def good(names: dict[str, list[str]], products: int = d, n: int = d) -> bool:
-        if not names["V"]:
-            return False
-        value = made(names, products, n)[2]
-        return stays(reading, part, found, value, enough) and same_elsewhere(reading, part, value) >= wanted
+        return bool(names["V"]) and test(made(names, products, n))
 
-    if not good(best):
-        return None
-    wanted = min(FROM_OTHER_ROWS, same_elsewhere(reading, part, made(best, d, d)[2]))
     for side in "VKQ":
         others = {**best}
         some = fewest(reads[side].by_spread(weights[side]), lambda some: good({**others, side: some}))  # noqa: B023
         best[side] = some
     products = next(n for n in range(1, d + 1) if n == d or good(best, n))
     return made(best, products, next(n for n in range(1, d + 1) if n == d or good(best, products, n)))
-
-
-def same_elsewhere(reading: Reading, head: Part, value: Tensor) -> float:
-    """The share of the model's answers that stay if a head's value from another row is replaced by what the head's
-    description gives in that row."""
-    if not reading.of_other_rows:
-        return 1.0
-    running, shares = reading.running, list[float]()
-    for rows, moved in reading.tried.other_rows:
-        model, described = (
-            running.answers_with({head: one.flatten(0, 1)[rows]}) for one in (running.value(head), value)
-        )
-        shares.append(float((model == described)[moved].double().mean()))
-    return min(shares)
 
 
 def products_of(q: Float[Tensor, "queries d"], k: Float[Tensor, "keys d"], n: int) -> tuple[Tensor, Tensor]:
@@ -340,6 +377,30 @@ def products_of(q: Float[Tensor, "queries d"], k: Float[Tensor, "keys d"], n: in
     return half @ top, axes / root @ axes.T @ top
 
 
+def first_largest(sizes: Float[Tensor, "n"]) -> int:
+    """Which of some sizes is the first one that is largest but for rounding."""
+    return int((sizes >= float(sizes.max()) * (1 - ROUNDING)).nonzero()[0])
+
+
+def turn(weights: Float[Tensor, "values n"]) -> Float[Tensor, "n n"]:
+    """A map of sums to others that say the same, so that as many weights as can be are 0: each has the weight 1 for one
+    value that adds nothing to the others. Sums of fewer dimensions than there are sums are left as they are."""
+    n, found = weights.shape[1], torch.eye(weights.shape[1]).double()
+    if len(weights) < n:
+        return found
+    left = weights.clone()
+    chosen = list[int]()
+    for _ in range(n):  # the value whose weights are farthest from those that are chosen
+        sizes = left.square().sum(1)
+        at = first_largest(sizes)
+        if float(sizes[at]) <= ROUNDING * float(weights.square().sum(1).max()):
+            return found
+        chosen.append(at)
+        along = left[at] / left[at].norm()
+        left = left - (left @ along)[:, None] * along
+    return torch.linalg.inv(weights[sorted(chosen)])
+
+
 def covariance(points: Float[Tensor, "points d"]) -> Float[Tensor, "d d"]:
     """Also of one dimension, for which torch.cov gives a number and no matrix."""
     centered = points - points.mean(0)
@@ -349,70 +410,46 @@ def covariance(points: Float[Tensor, "points d"]) -> Float[Tensor, "d d"]:
 # ---------------------------------------------------------------- MLPs
 
 
-def _mlp(reading: Reading, part: Part, found: Quantized, enough: float, by: Sums | None) -> Described | None:
+def _mlp(
+    reading: Reading, part: Part, found: Quantized, enough: float, by: Sums | None, swapped: Sequence[Swapped]
+) -> Described | None:
     """The fewest of an MLP's neurons that will do."""
     mlp, value = reading.running.blocks[part.layer].mlp, reading.running.value(part).double()
     if reading.running.subject.model.cfg.act_fn != "relu" or hasattr(mlp, "W_gate"):
         return None
     w_in, b_in, w_out = (getattr(mlp, name).detach().double().cpu() for name in ("W_in", "b_in", "W_out"))
     where = found.needed
-    reads = read_by(reading, part, None, where, by)
+    reads = read_by(reading, part, None, where, by, swapped)
 
     def made(names: Sequence[str], neurons: Sequence[int]) -> Described:
         at = sorted(neurons)
         steps = reads.fit(names).sums(str(part), w_in[:, at], b_in[at], ramps=True)
-        numbers = reading.variable(*steps)
-        vectors, constant = regressed(numbers[where], value[where])
-        return steps, vectors.float(), (numbers @ vectors + constant).float()
+        return fitted_to(reading, steps, value, where, swapped)
+
+    neurons, every = list(range(w_in.shape[1])), reads.by_spread(w_in)
+    test = test_of(reading, part, found, enough, by, swapped, made(every, neurons)) if every else None
+    if test is None:
+        return None
 
     def good(names: Sequence[str], neurons: Sequence[int]) -> bool:
-        return bool(names) and stays(reading, part, found, made(names, neurons)[2], enough)
+        return bool(names) and bool(neurons) and test(made(names, neurons))
 
-    neurons = list(range(w_in.shape[1]))
-    if not good(list(reads.features), neurons):
-        return None
-    every = reads.by_spread(w_in)
     least = min(FROM_OTHER_ROWS, nothing_more(reading, part, every))
     names = fewest(every, lambda some: nothing_more(reading, part, some) >= least and good(some, neurons))
-    swapped = as_swapped(reading, part, names) if reading.of_other_rows else []
-    wanted = min(FROM_OTHER_ROWS, same_when_swapped(reading, made(names, neurons), swapped))
-
-    def enough_neurons(some: Sequence[int]) -> bool:
-        if not some or not good(names, some):
-            return False
-        return same_when_swapped(reading, made(names, some), swapped) >= wanted
-
     order = (reading.variable(*made(names, neurons)[0])[where].std(0) * w_out.norm(dim=1)).argsort().tolist()
     n = len(order) - 1  # as many as can go at once, then one by one
-    out = n - bisect_left(range(n, 0, -1), True, key=lambda out: enough_neurons(order[out:]))
-    return made(names, fewest(order[out:], enough_neurons))
+    out = n - bisect_left(range(n, 0, -1), True, key=lambda out: good(names, order[out:]))
+    return made(names, fewest(order[out:], lambda some: good(names, some)))
 
 
-def as_swapped(reading: Reading, mlp: Part, names: Sequence[str]) -> list[Swapped]:
-    """What the model answers if an MLP reads one of its sources from another row, for each source in turn."""
-    running, added = reading.running, reading.sources(mlp)
-    found = []
-    for source in sorted(set[str]().union(*map(reading.writers, names)) & set(added)):
-        for rows, moved in reading.tried.other_rows:
-            change = {source: added[source].flatten(0, 1)[rows] - added[source]}
-            own = [step.name for step in reading.steps if step.part == source and step.name in reading.made]
-            given = {name: reading.made[name].flatten(0, 1)[rows] for name in own or [source]}
-            out = running.mlp_on(mlp.layer, change)
-            found.append(Swapped(mlp, reading.remade(given), running.answers_with({mlp: out}), moved))
-    return found
-
-
-def same_when_swapped(reading: Reading, described: Described, swapped: Sequence[Swapped]) -> float:
-    """The smallest share of these answers, over the sources, that the description of an MLP gives."""
-    if not swapped:
-        return 1.0
-    steps, vectors, value = described
-    own, shares = reading.variable(*steps), list[float]()
-    for one in swapped:
-        features = dict(one.features)
-        for step in steps:
-            features[step.name] = step.applied(features, reading.seen)
-        new = value + ((features[steps[-1].name] - own) @ vectors.double()).float()
-        same = reading.running.answers_with({one.mlp: new}) == one.answers
-        shares.append(float(same[one.moved].double().mean()))
-    return min(shares)
+def fitted_to(
+    reading: Reading, steps: list[Step], value: Tensor, where: Tensor, swapped: Sequence[Swapped]
+) -> Described:
+    """A part's description by its steps, with the vectors of the last one's numbers that are nearest to its values."""
+    numbers = reading.variable(*steps)
+    points, target = [numbers[where]], [value[where]]
+    for more in swapped[:1]:
+        points.append(applied(steps, more.features, reading)[where])
+        target.append(more.value.to(value)[where])
+    vectors, constant = regressed(torch.cat(points), torch.cat(target))
+    return steps, vectors.float(), (numbers @ vectors + constant).float()

@@ -62,7 +62,8 @@ class Reading:
     MLPs leave out nothing that they read."""
     of_other_rows: bool = False
     """Whether descriptions must give the model's answers with values of other rows, too: in a finer reading after one
-    of which a variable is not the model's. Tables of heads must only in the strict reading: they may hold together."""
+    that gives too few answers, or of which a variable is not the model's; see programs.other_rows. Tables of heads must
+    only in the strict reading: they may hold together."""
     others: Mapping[Part, Int[Tensor, "rows"]] = field(default_factory=dict)
     """For each part, the row from which each row takes its variable, once it is described; see programs.moved_rows."""
     steps: list[Step] = field(default_factory=list)

@@ -1,35 +1,27 @@
 """Sums of weights: of scores, and of what is read through a norm, against the numbers themselves."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-import interp
 import interp.programs.read_sums as read_sums
 from interp.measures.runs import Part
-from interp.models.subject import Subject
-from interp.programs.decompile import decompile
 from interp.programs.language import Head, Sums
+from interp.programs.quantize import Quantized
 from interp.programs.read_sums import (
     Fitted,
     Input,
-    as_swapped,
     covariance,
     describe_by_sums,
     fewest,
     length,
     products_of,
-    same_elsewhere,
-    same_when_swapped,
+    turn,
     undivided,
 )
 from interp.programs.reading import Reading
-from interp.programs.running import Running
-from interp.programs.task import ENDS
-from interp.tasks.populations import everything
 
 
 def test_products_are_the_scores_up_to_a_constant_of_each_query() -> None:
@@ -78,6 +70,29 @@ def test_what_is_read_is_a_sum_over_the_variables(norm: str) -> None:
     torch.testing.assert_close(made["sums"], wanted, rtol=0, atol=1e-4)
 
 
+def test_the_most_frequent_value_adds_nothing_to_a_sum() -> None:
+    """What it adds is in the constant; a value that never occurs adds nothing, either."""
+    where = torch.ones(1, 5, dtype=torch.bool)
+    feature = torch.eye(4).double()[torch.tensor([[0, 1, 1, 2, 1]])]
+    stream = feature @ torch.tensor([[1.0], [2.0], [5.0], [9.0]], dtype=torch.float64)
+    (step,) = Input({"token": feature}, stream, None, None, where).fit(["token"]).sums("sums", torch.eye(1).double())
+    assert isinstance(step, Sums)
+    torch.testing.assert_close(torch.tensor(step.weights[0]), torch.tensor([[-1.0], [0.0], [3.0], [0.0]]))
+    assert step.bias == pytest.approx((2.0,))
+    assert step.constants == 3
+
+
+def test_sums_are_turned_until_many_weights_are_0() -> None:
+    """Three sums of five values: each has a value of its own. Those of which one says nothing new stay."""
+    weights = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    turned = weights @ turn(weights)
+    assert int((turned.abs() < 1e-9).sum()) == 6
+    assert torch.linalg.matrix_rank(torch.cat([weights, turned], 1)) == 3
+    weights[:, 2] = weights[:, 0]
+    for few in (weights, weights[:2]):
+        assert turn(few).equal(torch.eye(3).double())
+
+
 def test_only_parts_behind_one_norm_share_what_is_normed() -> None:
     """Two heads of a layer that read the same variables do; an MLP that reads these has another length."""
     vectors = torch.randn(3, 4, dtype=torch.float64)
@@ -103,7 +118,7 @@ class Reads:
     value of the part is as it was."""
 
     finer = of_other_rows = False
-    strict, matter, steps, vectors, roles = True, (None,), list[Any](), dict[str, Any](), dict[Any, Any]()
+    strict, matter, steps, vectors, roles = True, (Part(0),), list[Any](), dict[str, Any](), dict[Any, Any]()
 
     def __init__(self, **parts: Any) -> None:
         draw = torch.Generator().manual_seed(3)
@@ -113,7 +128,7 @@ class Reads:
         codes = torch.randn(4, 2, generator=draw, dtype=torch.float64)
         self.x = torch.cat([self.made["token"], self.made["position"] @ codes], -1)
         self.seen, everywhere = torch.zeros(40, 4, 4).double(), torch.ones(40, 4, dtype=torch.bool)
-        self.found: Any = SimpleNamespace(needed=everywhere)
+        self.found = Quantized(Part(0), *[torch.zeros(0)] * 2, everywhere, torch.zeros(0), 0.0)
         self.running: Any = SimpleNamespace(
             blocks=[SimpleNamespace(**parts)], mask=everywhere, value=lambda part: self.truth, before=lambda at: self.x,
             subject=SimpleNamespace(model=SimpleNamespace(cfg=SimpleNamespace(act_fn="relu"))),
@@ -174,7 +189,9 @@ def test_a_head_is_the_products_and_sums_that_it_needs() -> None:
     q, k, v = torch.randn(3, 1, 5, 3, generator=draw, dtype=torch.float64)
     q[..., 2], v[..., 2], v[:, 3:] = 0, 0, 0
     b = torch.randn(3, 1, 3, generator=draw, dtype=torch.float64)
-    attn = SimpleNamespace(W_Q=q, W_K=k, W_V=v, b_Q=b[0] * torch.tensor([1.0, 1.0, 0.0]), b_K=b[1], b_V=b[2])
+    attn = SimpleNamespace(
+        hook_attn_scores=None, W_Q=q, W_K=k, W_V=v, b_Q=b[0] * torch.tensor([1.0, 1.0, 0.0]), b_K=b[1], b_V=b[2]
+    )
     reading: Any = Reads(attn=attn)
     pattern = ((reading.x @ q[0] + attn.b_Q) @ (reading.x @ k[0] + b[1]).mT).softmax(-1)
     reading.truth = pattern @ (reading.x @ v[0] + b[2])
@@ -182,6 +199,7 @@ def test_a_head_is_the_products_and_sums_that_it_needs() -> None:
     head = next(step for step in reading.steps if isinstance(step, Head))
     sums = {step.name: step for step in reading.steps if isinstance(step, Sums)}
     assert [len(sums[name].bias) for name in (head.query, head.key, head.value)] == [2, 2, 2]
+    assert sums[head.key].bias == (0.0, 0.0)  # all keys would have it alike
     assert sums[head.value].of == ("token",)
 
 
@@ -189,47 +207,9 @@ def test_a_head_is_the_products_and_sums_that_it_needs() -> None:
 def test_a_norm_is_written_only_where_there_is_one(norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """And only after a sum that is fitted to what comes out of it did not do."""
     tried = []
+    monkeypatch.setattr(read_sums, "as_swapped", lambda reading, part: [])
     monkeypatch.setattr(read_sums, "length_before", lambda *of: "length" if norm else None)
-    monkeypatch.setattr(read_sums, "_mlp", lambda reading, part, found, enough, by: tried.append(by))
+    monkeypatch.setattr(read_sums, "_mlp", lambda *of: tried.append(of[4]))
     reading: Any = Reads(mlp=None)
     assert not describe_by_sums(reading, Part(0, None), reading.found)
     assert tried == ([None, "length"] if norm else [None])
-
-
-# ---------------------------------------------------------------- values of other rows
-
-
-def test_an_mlp_that_reads_one_source_of_another_row() -> None:
-    """The MLP says whether the first letter, which head 0.0 reads, is the last one; here the first is another row's."""
-    subject = Subject.of(interp.compile(ENDS))
-    batch = everything(subject.task).batch
-    reading = decompile(Running.of(subject, batch))
-    found = as_swapped(reading, Part(0), ["head 0.0"])
-    first, last = batch.tokens[:, 0], batch.tokens[:, -1]
-    for one, (rows, _) in zip(found, reading.tried.other_rows, strict=True):
-        other = rows[:, 0] // batch.tokens.shape[1]
-        assert one.moved.all()
-        assert one.answers.tolist() == (first[other] == last).long().tolist()
-        torch.testing.assert_close(one.features["head 0.0"], reading.made["head 0.0"][other])
-    step = reading.step("MLP 0")
-    vectors = reading.vectors["MLP 0"]
-    described = [step], vectors, (reading.made["MLP 0"] @ vectors.double()).float()
-    assert same_when_swapped(reading, described, found) == 1.0
-    unread = replace(step, of=("token", "token"))
-    assert same_when_swapped(reading, ([unread], *described[1:]), found) < 1.0
-
-
-def test_a_head_of_which_the_value_is_another_rows() -> None:
-    """Of four rows, three take the value of another one; what is described differs from it in one of these."""
-    value = torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None, None]
-    other = value * torch.tensor([-1.0, 1.0, 1.0, 1.0])[:, None, None]
-    reading: Any = SimpleNamespace(
-        of_other_rows=True,
-        running=SimpleNamespace(value=lambda head: value, answers_with=lambda edits: (edits[Part(0, 0)] > 0).flatten()),
-        tried=SimpleNamespace(
-            other_rows=((torch.tensor([1, 2, 0, 3])[:, None], torch.tensor([True, True, True, False])),)
-        ),
-    )
-    assert same_elsewhere(reading, Part(0, 0), other) == pytest.approx(2 / 3)
-    reading.of_other_rows = False
-    assert same_elsewhere(reading, Part(0, 0), other) == 1.0

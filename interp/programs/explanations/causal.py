@@ -9,6 +9,7 @@ from interp.measures.interchange import Interchange
 from interp.measures.runs import Part
 from interp.programs.decompile import revise, sketch, smaller
 from interp.programs.explanations.findings import (
+    AT_ITS_MEANS,
     OUT,
     READOUT,
     USED,
@@ -33,7 +34,7 @@ SHARE = 0.99
 """Share of the model's answers, and of each frequent answer, that a program must give."""
 LOSS = 0.005
 """Most answers, as a share, that a program loses with inputs that the model does without; see may_lose."""
-RULES = 8
+RULES = 9
 """Version of what a model must show to be explained, and of how it is measured: in a comparison, rows by an earlier one
 are explained anew."""
 
@@ -117,7 +118,7 @@ def judge(reading: Reading, program: Program, fresh: FreshInputs, to_the_first: 
         if not all(role.interchange.shown for role in again.variables):
             break
         best = again
-    return best
+    return replace(best, roles=at_means(reading, best.roles))
 
 
 def carriers(reading: Reading, judged: Judged) -> dict[str, str]:
@@ -260,6 +261,25 @@ def causal(
 def any_refuted(variables: Sequence[VariableRole]) -> bool:
     """Whether the model does not compute with one of these variables as the program does."""
     return any(role.interchange.verdict == "refuted" for role in variables)
+
+
+def at_means(reading: Reading, roles: dict[Part, PartRole]) -> dict[Part, PartRole]:
+    """The roles; parts that the program does without are explained if only their means at each position matter.
+
+    They are tried together, where all rows have one length: a position is then the same place in each row.
+    """
+    unread = [part for part, role in roles.items() if role.status == "not read"]
+    running = reading.running.original
+    if not unread or running.counts is not None or len(running.batch.lengths.unique()) > 1:
+        return roles
+    values = {part: running.value(part) for part in unread}
+    kept = running.kept({part: value.mean(0, keepdim=True).expand_as(value) for part, value in values.items()}).share
+    if kept < SHARE:
+        return roles
+    return roles | {
+        part: replace(roles[part], status="explained", does=AT_ITS_MEANS, brief=AT_ITS_MEANS, kept=kept, elsewhere=None)
+        for part in unread
+    }
 
 
 def placed(role: PartRole, variables: Sequence[VariableRole]) -> PartRole:

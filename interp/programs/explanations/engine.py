@@ -90,6 +90,8 @@ MOST_SUMS = 4
 """A program that holds sums may have one constant per this many parameters: with more it would repeat the model."""
 TENTH = 10
 """A rule may have one constant per this many parameters of the model."""
+GIVES = "gives"
+"""The first word of what is said of a program that gives too few answers; see misses."""
 LEAST = 12
 """Number of constants that any rule may have, however small the model."""
 
@@ -197,8 +199,9 @@ def read_in_turn(
     """The strict reading (see `Reading`), then the looser one, on more inputs. With each its program and, in words, its
     inputs.
 
-    If the program is not the model's (see may_be_finer), the parts are described anew: finer, with values of other rows
-    if a variable is not the model's; and then where variables are those of other inputs, too (see programs.moved_rows).
+    If the program is not the model's, or gives too few answers (see may_be_finer), the parts are described anew: finer,
+    with values of other rows unless only these parts read more than it says; and then where variables are those of
+    other inputs, too (see programs.moved_rows).
     The looser reading leaves out parts that matter only when their values come from other positions. If programs were
     found but none is the model's, a third reading, as loose, describes these parts as well. found: what came of the
     readings so far; the caller adds to it.
@@ -210,7 +213,8 @@ def read_in_turn(
         yield reading, program_of(reading), on
         plain = found[-1]
         if may_be_finer(plain):
-            running, shown = reading.running.original, all(one.interchange.shown for one in plain.variables)
+            shown = plain.level == "imitated" and all(one.interchange.shown for one in plain.variables)
+            running = reading.running.original
             finer = decompile(running, steps.check, reading.strict, reading.matter, True, of_other_rows=not shown)
             yield finer, program_of(finer), on
         if may_move(plain):
@@ -233,8 +237,9 @@ def read_in_turn(
 
 
 def may_be_finer(found: Explanation) -> bool:
-    """Whether parts are described anew, so that no answer is lost: where the program is not the model's."""
-    return found.level == "imitated"
+    """Whether parts are described anew, so that no answer is lost: where the program is not the model's, or gives too
+    few answers."""
+    return found.level == "imitated" or found.listing.startswith(GIVES)
 
 
 def may_move(found: Explanation) -> bool:
@@ -312,7 +317,7 @@ def explained(
 def misses(agreement: Agreement) -> str:
     """How many answers a program gives, and how many of the frequent one of which it gives fewest, if that is less."""
     least = f", and {words.share(agreement.least)} of one frequent answer" if agreement.least < agreement.share else ""
-    return f"gives {agreement}{least}"
+    return f"{GIVES} {agreement}{least}"
 
 
 def lists(program: Program, population: Population, apart: int, parameters: int) -> str:

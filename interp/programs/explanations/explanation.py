@@ -25,6 +25,7 @@ from interp.models.subject import Subject
 from interp.models.zoo import load
 from interp.programs.as_hypothesis import as_hypothesis
 from interp.programs.explanations.findings import (
+    AT_ITS_MEANS,
     OUT,
     READOUT,
     USED,
@@ -629,6 +630,10 @@ def _used(explanation: Explanation, used: Sequence[PartRole]) -> str:
         named, whose = parts_words([role.part for role in copies]), "theirs" if len(copies) > 1 else "its own"
         there = f"with the attention of {other} in place of {whose}, {_stay(copies[0].alike)}"
         text.append(f"The program reads {other} in place of {named}: {there}")
+    if at_means := [role for role in used if role.does == AT_ITS_MEANS]:
+        theirs = "their means" if len(at_means) > 1 else "its mean"
+        stay = _stay(at_means[0].kept)
+        text.append(f"With {parts_words([role.part for role in at_means])} at {theirs} at each position, {stay}")
     for part in [role.part for role in explanation.parts if role.status == "not read"]:
         text.append(f"The program does not read {part}, although with it alone at its mean, {_stay(alone[part])}")
     return f"{'. '.join(text)}."

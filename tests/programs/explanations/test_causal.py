@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from shared.random_programs import random_program
 
 import interp
@@ -16,6 +17,7 @@ from interp.programs.explanations.causal import (
     LOSS,
     Judged,
     agrees,
+    at_means,
     carriers,
     least,
     may_lose,
@@ -23,7 +25,15 @@ from interp.programs.explanations.causal import (
     reads_less,
     variable,
 )
-from interp.programs.explanations.findings import READOUT, Agreement, PartRole, ReadsLess, ReadsMore, VariableRole
+from interp.programs.explanations.findings import (
+    AT_ITS_MEANS,
+    READOUT,
+    Agreement,
+    PartRole,
+    ReadsLess,
+    ReadsMore,
+    VariableRole,
+)
 from interp.programs.interchange import FreshInputs, Placed
 from interp.programs.language import Head, Sums, Table
 from interp.programs.reading import Role
@@ -66,6 +76,31 @@ def test_a_program_with_sums_may_lose_answers() -> None:
     sums = replace(ENDS, steps=(*ENDS.steps, Sums("sum", ("token",), (((0.0,),) * len(ENDS.vocabulary),), (0.0,))))
     assert [may_lose(one, all_given) for one in (ENDS, sums)] == [0, LOSS]
     assert may_lose(ENDS, replace(all_given, share=0.999)) == LOSS
+
+
+@pytest.mark.parametrize(("lengths", "status"), [((4, 4), "explained"), ((4, 3), "not read")])
+def test_only_the_means_of_a_part_may_matter(lengths: tuple[int, int], status: str) -> None:
+    """A position is the same place only where rows have one length."""
+    value = torch.tensor([[[1.0], [2.0]], [[3.0], [2.0]]])
+    puts = list[Any]()
+    running = SimpleNamespace(
+        counts=None, batch=SimpleNamespace(lengths=torch.tensor(lengths)), value=lambda part: value,
+        kept=lambda edits: puts.append(edits) or SimpleNamespace(share=0.995),
+    )  # fmt: skip
+    reading: Any = SimpleNamespace(running=SimpleNamespace(original=running))
+    roles = {
+        Part(0, 0): PartRole("head 0.0", "not read", does="attends"),
+        Part(0, 1): PartRole("head 0.1", "explained"),
+    }
+    now = at_means(reading, roles)
+    assert now[Part(0, 1)] == roles[Part(0, 1)]
+    role = now[Part(0, 0)]
+    assert role.status == status
+    if status == "explained":
+        assert (role.does, role.kept) == (AT_ITS_MEANS, 0.995)
+        assert puts[0][Part(0, 0)].tolist() == [[[2.0], [2.0]]] * 2
+        running.kept = lambda edits: SimpleNamespace(share=0.98)
+        assert at_means(reading, roles) == roles
 
 
 def test_a_variable_of_alike_parts_is_said_as_the_first() -> None:

@@ -110,6 +110,7 @@ def test_a_finer_reading_follows_one_that_is_imitated(shown: bool) -> None:
     reading = engine.read_in_turn(subject, everything(subject.task), Steps.of(math.inf), found)
     read = [(one.strict, one.finer, one.of_other_rows) for one, *_ in reading]
     assert not may_be_finer(replace(found[0], level="in part"))
+    assert may_be_finer(replace(found[0], level="in part", listing="gives 0.9 of the model's answers"))
     finer = (True, not shown)
     assert read == [(True, False, False), (True, *finer), (False, False, False), (False, *finer)]
     now = quantize.enough_of(0.999, finer=True), quantize.enough_of(1.0, finer=False)

@@ -11,7 +11,15 @@ from interp.measures.interchange import Cases, Interchange
 from interp.programs.explanations import forms
 from interp.programs.explanations.bench import Setting
 from interp.programs.explanations.explanation import TABLE, Explanation, Level, how, summary
-from interp.programs.explanations.findings import Agreement, PartRole, ReadsLess, ReadsMore, StandIns, VariableRole
+from interp.programs.explanations.findings import (
+    AT_ITS_MEANS,
+    Agreement,
+    PartRole,
+    ReadsLess,
+    ReadsMore,
+    StandIns,
+    VariableRole,
+)
 from interp.programs.explanations.forms import LISTED
 from interp.programs.explanations.quantities import Quantity
 from interp.programs.explanations.rule import Rule
@@ -213,6 +221,13 @@ def test_parts_that_no_step_reads() -> None:
         f"Head 0.0 {READS}. The answer follows from the token. By itself, this program gives all of the model's "
         "answers on all 2 inputs."
     )
+
+
+def test_parts_of_which_only_the_means_matter() -> None:
+    parts = tuple(replace(PARTS[n], does=AT_ITS_MEANS, brief=AT_ITS_MEANS, kept=0.998) for n in (0, 1))
+    said = how(replace(FOUND, parts=parts))
+    assert "With heads 0.0 and 0.1 at their means at each position, 0.9980 of the answers stay. Heads 0.0" in said
+    assert "Heads 0.0 and 0.1 add their means at each position, and nothing else that matters." in said
 
 
 def test_all_parts_are_used() -> None:

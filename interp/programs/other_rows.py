@@ -1,0 +1,97 @@
+"""Values of other rows: what the model answers with them, and how often a description of a part says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.measures.runs import Part
+from interp.models.architecture.blocks import PostNormBlock
+from interp.programs.reading import Reading
+from interp.programs.steps import Features, Step
+
+Described: TypeAlias = tuple[list[Step], Tensor, Tensor]
+"""Steps of a part, the vector of each value of the last one's variable, and the value of the part that these give."""
+
+
+@dataclass(frozen=True, eq=False)
+class Swapped:
+    """Rows in which a part reads one of its sources from another row, each row another source: the variables then, the
+    residual stream that the part reads, what it writes, and the model's answers. moved: the reads of rows for which
+    there are other rows."""
+
+    part: Part
+    features: Features
+    stream: Float[Tensor, "rows length d_model"]
+    value: Float[Tensor, "rows length d"]
+    answers: Int[Tensor, "reads"]
+    moved: Bool[Tensor, "reads"]
+
+
+def as_swapped(reading: Reading, part: Part) -> list[Swapped]:
+    """Rows in which a part reads one of its sources from another row, drawn twice, if the reading asks for them."""
+    running = reading.running
+    if not reading.of_other_rows or isinstance(running.blocks[part.layer], PostNormBlock) or not running.paths:
+        return []
+    found = []
+    for rows, moved in reading.tried.other_rows:
+        change = {name: one.flatten(0, 1)[rows] - one for name, one in reading.sources(part).items()}
+        change = {name: one for name, one in change.items() if bool(one.any())}
+        given = dict[str, Tensor]()
+        for n, source in enumerate(change):
+            here = (torch.arange(len(rows)) % len(change) == n)[:, None, None]
+            change[source] = change[source] * here
+            own = [step.name for step in reading.steps if step.part == source] or [source]
+            made = {name: reading.made[name] for name in own if name in reading.made}
+            given |= {name: value.flatten(0, 1)[rows].where(here, value) for name, value in made.items()}
+        out = running.mlp_on(part.layer, change) if part.head is None else running.head_on(part, "qkv", change)
+        stream = running.stream(change, part.layer, reads=False, attention=part.head is not None)
+        answers = running.answers_with({part: out})
+        found.append(Swapped(part, reading.remade(given), stream, out, answers, moved))
+    return found
+
+
+def same_when_swapped(reading: Reading, described: Described, swapped: Sequence[Swapped]) -> float:
+    """The smaller share of these answers that the description of a part gives."""
+    steps, vectors, value = described
+    own, shares = reading.variable(*steps), [1.0]
+    for one in swapped:
+        new = value + ((applied(steps, one.features, reading) - own) @ vectors.double()).float()
+        answers = reading.running.answers_with({one.part: new})[one.moved]
+        shares.append(as_often(one.answers[one.moved], answers, reading.running.answers[one.moved]))
+    return min(shares)
+
+
+def applied(steps: Sequence[Step], features: Features, reading: Reading) -> Tensor:
+    """The variable that the last of these steps makes of other variables."""
+    made = dict(features)
+    for step in steps:
+        made[step.name] = step.applied(made, reading.seen)
+    return made[steps[-1].name]
+
+
+def same_elsewhere(reading: Reading, part: Part, value: Tensor) -> float:
+    """The share of the model's answers that stay if a part's value from another row is replaced by what its
+    description gives in that row."""
+    if not reading.of_other_rows:
+        return 1.0
+    running, shares = reading.running, list[float]()
+    for rows, moved in reading.tried.other_rows:
+        model, described = (
+            running.answers_with({part: one.flatten(0, 1)[rows]}) for one in (running.value(part), value)
+        )
+        shares.append(as_often(model[moved], described[moved], running.answers[moved]))
+    return min(shares)
+
+
+def as_often(model: Int[Tensor, "reads"], described: Int[Tensor, "reads"], before: Int[Tensor, "reads"]) -> float:
+    """How often a description gives the model's answers: the smaller share of those that changed and of those that
+    stayed."""
+    changed, same = model != before, (model == described).double()
+    shares = (float(same[where].mean()) for where in (changed, ~changed) if bool(where.any()))
+    return min(shares, default=1.0)
