@@ -139,15 +139,16 @@ class Fitted:
         if self.length is not None:
             normed = Normed(f"{' and '.join(self.names)} by {self.length.name}", self.names, self.length.name)
             of, found, sizes = (normed.name,), [self.length, normed], [len(self.vectors)]
-        blocks = none_small(self.vectors @ weights).split(sizes) if of else ()
-        constant = none_small(self.constant @ weights + bias)
+        blocks = without_rounding(self.vectors @ weights).split(sizes) if of else ()
+        constant = without_rounding(self.constant @ weights + bias)
         made = Sums(name, of, tuple(map(matrix, blocks)), tuple(constant.tolist()), ramps, name if ramps else "")
         return [*found, made]
 
 
-def none_small(weights: Tensor) -> Tensor:
-    """Weights, of which those that only rounding tells from 0 are 0."""
-    return weights.masked_fill(weights.abs() < ROUNDING**2, 0.0)
+def without_rounding(weights: Tensor) -> Tensor:
+    """Weights, of which those that only rounding tells from a whole number are whole."""
+    whole = weights.round()
+    return torch.where((weights - whole).abs() < ROUNDING**2, whole, weights)
 
 
 def read_by(

@@ -210,9 +210,10 @@ def read_in_turn(
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
 
     def anew(reading: Reading, on: str) -> Iterator[tuple[Reading, Program | None, str]]:
-        yield reading, program_of(reading), on
+        program = program_of(reading)
+        yield reading, program, on
         plain = found[-1]
-        if may_be_finer(plain):
+        if may_be_finer(plain, program):
             shown = plain.level == "imitated" and all(one.interchange.shown for one in plain.variables)
             running = reading.running.original
             finer = decompile(running, steps.check, reading.strict, reading.matter, True, of_other_rows=not shown)
@@ -236,10 +237,14 @@ def read_in_turn(
             yield from anew(decompile(running, steps.check, False, matter), on)
 
 
-def may_be_finer(found: Explanation) -> bool:
+def may_be_finer(found: Explanation, program: Program | None) -> bool:
     """Whether parts are described anew, so that no answer is lost: where the program is not the model's, or gives too
-    few answers."""
-    return found.level == "imitated" or found.listing.startswith(GIVES)
+    few answers.
+
+    In the latter case, it must have at most half of the constants that it may have: finer ones had twice as many.
+    """
+    short = program is not None and 2 * program.constants <= found.parameters // MOST_SUMS
+    return found.level == "imitated" or (short and found.listing.startswith(GIVES))
 
 
 def may_move(found: Explanation) -> bool:

@@ -109,8 +109,11 @@ def test_a_finer_reading_follows_one_that_is_imitated(shown: bool) -> None:
     found = [replace(interp.explain(model), level="imitated", variables=(one if shown else few, *rest))]
     reading = engine.read_in_turn(subject, everything(subject.task), Steps.of(math.inf), found)
     read = [(one.strict, one.finer, one.of_other_rows) for one, *_ in reading]
-    assert not may_be_finer(replace(found[0], level="in part"))
-    assert may_be_finer(replace(found[0], level="in part", listing="gives 0.9 of the model's answers"))
+    program, missing = found[0].program, replace(found[0], level="in part", listing="gives 0.9 of the model's answers")
+    assert not may_be_finer(replace(missing, listing=""), program)
+    assert not may_be_finer(replace(missing, parameters=8 * program.constants - 1), program)
+    assert may_be_finer(replace(missing, parameters=8 * program.constants), program)
+    assert not may_be_finer(missing, None)
     finer = (True, not shown)
     assert read == [(True, False, False), (True, *finer), (False, False, False), (False, *finer)]
     now = quantize.enough_of(0.999, finer=True), quantize.enough_of(1.0, finer=False)
