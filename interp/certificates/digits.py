@@ -1,6 +1,7 @@
 """The outputs of a task model with 50 digits, one row at a time: what rounding did to an answer of a float64 run.
 
-This is the forward pass that the spec defines, in mpmath's numbers. Of the model it takes parameters, constants and
+This is the forward pass that the spec defines, in mpmath's numbers: attention is written here, and the rest of a block
+in rounding.py, for every kind of number. Of the model it takes parameters, constants and
 position codes, as they are; rotary angles, slopes and scales come from their formulas.
 """
 
@@ -10,8 +11,9 @@ from typing import Any
 import mpmath
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from interp.certificates.rounding import before_attention, behind_attention, normed
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer
 
@@ -45,42 +47,36 @@ class Precise:
         last = len(model.blocks) - 1
         for index, (layer, block) in enumerate(zip(model.spec.layers, model.blocks)):
             asking = [place] if index == last else [*range(len(x))]
-            x = self._block(layer, block, x, asking)
-        x = self._normed(model.ln_final, x[0]) if model.spec.final_norm != "none" else x[0]
+            mixed = self._attention(layer, block.attn, before_attention(self, model, index, x), asking)
+            x = behind_attention(self, model, index, x[asking] + mixed)
         read = model.unembed
         if model.spec.readout == "relu_mlp":
-            hidden = np.maximum(x @ self._of(read.W_in) + self._of(read.b_in), 0)
-            return hidden @ self._of(read.W_out) + self._of(read.b_out)
-        return x @ self._of(read.W_U) + self._of(read.b_U)
+            return self.linear(np.maximum(self.linear(x[0], read.W_in, read.b_in), 0), read.W_out, read.b_out)
+        return self.linear(x[0], read.W_U, read.b_U)
 
     def _of(self, tensor: Tensor) -> Numbers:
         return self.number(tensor.detach().double().cpu().numpy())
 
-    def _normed(self, part: Any, x: Numbers) -> Numbers:
-        """Apply a layer norm, an RMS norm, which has no bias, or nothing."""
-        if isinstance(part, nn.Identity):
-            return x
-        bias = getattr(part, "b", None)
-        centered = x if bias is None else x - x.mean(-1, keepdims=True)
-        scale = self.root((centered**2).mean(-1, keepdims=True) + self.context.mpf(float(part.eps)))
-        return centered / scale * self._of(part.w) + (0 if bias is None else self._of(bias))
+    # The operations with which rounding.py goes from a layer's attention to the next layer.
 
-    def _block(self, layer: Layer, block: Any, x: Numbers, asking: list[int]) -> Numbers:
-        pre, post = layer.norm == "pre", layer.norm == "post"
-        y = x[asking] + self._attention(layer, block.attn, self._normed(block.ln1, x) if pre else x, asking)
-        y = self._normed(block.ln1, y) if post else y
-        if layer.mlp is None:
-            return y
-        mlp, read = block.mlp, self._normed(block.ln2, y) if pre else y
-        if layer.mlp.gated:
-            hidden = self._active(layer.mlp.activation, read @ self._of(mlp.W_gate)) * (read @ self._of(mlp.W_in))
-            hidden = hidden + self._of(mlp.b_in)
-        else:
-            hidden = self._active(layer.mlp.activation, read @ self._of(mlp.W_in) + self._of(mlp.b_in))
-        y = y + hidden @ self._of(mlp.W_out) + self._of(mlp.b_out)
-        return self._normed(block.ln2, y) if post else y
+    def linear(self, x: Numbers, weight: Tensor, bias: Tensor | None = None) -> Numbers:
+        return x @ self._of(weight) if bias is None else x @ self._of(weight) + self._of(bias)
 
-    def _active(self, name: str, x: Numbers) -> Numbers:
+    def add(self, x: Numbers, y: Numbers) -> Numbers:
+        return x + y
+
+    def times(self, x: Numbers, y: Numbers) -> Numbers:
+        return x * y
+
+    def shifted(self, x: Numbers, bias: Tensor) -> Numbers:
+        return x + self._of(bias)
+
+    def norm(self, x: Numbers, kind: str, weight: Tensor, bias: Tensor, eps: float) -> Numbers:
+        centered = x - x.mean(-1, keepdims=True) if kind == "layer" else x
+        scale = self.root((centered**2).mean(-1, keepdims=True) + self.context.mpf(eps))
+        return centered / scale * self._of(weight) + self._of(bias)
+
+    def activation(self, x: Numbers, name: str) -> Numbers:
         c = self.context
         rule = {
             "relu": lambda v: max(v, c.zero),
@@ -96,8 +92,8 @@ class Precise:
         out = np.zeros((len(asking), x.shape[1]), dtype=object) + self._of(attn.b_O)
         for head in range(layer.n_heads):
             pattern = self._pattern(layer, self._scores(layer, attn, x, asking, head), seen)
-            values = x @ self._of(attn.W_V[head]) + self._of(attn.b_V[head])
-            out = out + pattern @ values @ self._of(attn.W_O[head])
+            values = self.linear(x, attn.W_V[head], attn.b_V[head])
+            out = out + self.linear(pattern @ values, attn.W_O[head])
         return out
 
     def _pattern(self, layer: Layer, scores: Numbers, seen: Numbers) -> Numbers:
@@ -110,10 +106,10 @@ class Precise:
         if layer.mixing == "linear":
             return self._of(attn.W_mix[head][asking, : len(x)])
         c, spec, n = self.context, self.model.spec, len(x)
-        q = x[asking] @ self._of(attn.W_Q[head]) + self._of(attn.b_Q[head])
-        k = x @ self._of(attn.W_K[head]) + self._of(attn.b_K[head])
+        q = self.linear(x[asking], attn.W_Q[head], attn.b_Q[head])
+        k = self.linear(x, attn.W_K[head], attn.b_K[head])
         if layer.query_key_norm:
-            q, k = self._normed(attn.q_norm, q), self._normed(attn.k_norm, k)
+            q, k = normed(self, attn.q_norm, q), normed(self, attn.k_norm, k)
         if spec.positions == "rotary":
             q, k = self._turned(q, asking), self._turned(k, [*range(n)])
         sizes = {"inv_sqrt_d_head": layer.d_head, "inv_sqrt_d_model": spec.d_model}

@@ -4,8 +4,8 @@ Every number carries its error bound (certificates/arithmetic.py), so fused and 
 are covered. In count space, one bound holds for a whole box of counts: queries, keys, values and scores of tokens carry
 their bounds, and attention over n keys adds at most gamma_n times the largest value of a key.
 
-What follows attention is written for two kinds of numbers with the same operations: Tracked by Arithmetic, one number
-with its error, and Forms by FormArithmetic (places_forms.py), a set of numbers.
+What follows attention is written for three kinds of numbers with the same operations: Tracked by Arithmetic, one number
+with its error; Forms by FormArithmetic (places_forms.py), a set of numbers; and numbers of 50 digits (digits.py).
 """
 
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer
 
 Number = TypeVar("Number")
-"""Tracked or Forms, as the arithmetic's operations take them."""
+"""Tracked, Forms or numbers of 50 digits, as the arithmetic's operations take them."""
 
 
 def refusal(model: TaskModel) -> str | None:
@@ -110,7 +110,7 @@ def behind_attention(numbers: Any, model: TaskModel, index: int, x: Number) -> N
 
 
 def _neurons(numbers: Any, mlp: Any, activation: str, x: Number) -> Number:
-    """Return act(x W_in + b_in), or with a gate act(x W_gate) * (x W_in) + b_in, which only FormArithmetic supports."""
+    """Return act(x W_in + b_in), or with a gate act(x W_gate) * (x W_in) + b_in, which Arithmetic does not support."""
     if not hasattr(mlp, "W_gate"):
         return numbers.activation(numbers.linear(x, mlp.W_in.detach(), mlp.b_in.detach()), activation)
     opened = numbers.activation(numbers.linear(x, mlp.W_gate.detach()), activation)
