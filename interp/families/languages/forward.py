@@ -72,14 +72,8 @@ class DistinctRows:
         """A slice of every model's strings, cut to the largest number of rows; padding rows are at the end."""
         counts = self.counts[:, strings]
         width = int((counts > 0).sum(-1).max()) if counts.numel() else 0
-        return replace(
-            self,
-            tokens=self.tokens[:, strings, :width],
-            codes=self.codes[:, strings, :width],
-            counts=counts[..., :width],
-            read=self.read[:, strings],
-            lengths=self.lengths[:, strings],
-        )
+        kept = {name: getattr(self, name)[:, strings, :width] for name in ("tokens", "codes", "counts")}
+        return replace(self, read=self.read[:, strings], lengths=self.lengths[:, strings], **kept)
 
 
 def distinct_rows(spec: ModelSpec, task: Task, batch: Batch) -> DistinctRows:

@@ -363,8 +363,7 @@ class TaskModel(HookedTransformer):
 
     def _of_mlps(self, name: str) -> Tensor:
         """Stack a parameter of all MLPs."""
-        if any(layer.mlp is None for layer in self.spec.layers):
-            self._refuse(name, "not every block of it has an MLP")
+        self._need_mlps(name)
         parts: list[Any] = [*self.blocks]
         return torch.stack([getattr(block.mlp, name) for block in parts])
 
@@ -372,6 +371,10 @@ class TaskModel(HookedTransformer):
     W_out = property(lambda self: self._of_mlps("W_out"))
     b_in = property(lambda self: self._of_mlps("b_in"))
     b_out = property(lambda self: self._of_mlps("b_out"))
+
+    def _need_mlps(self, what: str) -> None:
+        if any(layer.mlp is None for layer in self.spec.layers):
+            self._refuse(what, "not every block of it has an MLP")
 
     def _refuse(self, what: str, why: str) -> None:
         raise UnsupportedError(f"{what} does not apply to {self.spec.id}: {why}")
@@ -444,7 +447,7 @@ class TaskCache(ActivationCache):
         self._need_sum("get_full_resid_decomposition")
         arguments = signature(super().get_full_resid_decomposition).bind(*args, **kwargs).arguments
         if arguments.get("expand_neurons", True) and not self.task_model.cfg.attn_only:
-            self._need_mlps("get_full_resid_decomposition with expand_neurons")
+            self.task_model._need_mlps("get_full_resid_decomposition with expand_neurons")
         self._need_gain("get_full_resid_decomposition", super().get_full_resid_decomposition, args, kwargs)
         return super().get_full_resid_decomposition(*args, **kwargs)
 
@@ -468,12 +471,8 @@ class TaskCache(ActivationCache):
         why = "it needs TransformerLens's own blocks; model.unembed(cache['resid_post', layer]) is the lens of a layer"
         self.task_model._refuse("logit_lens", why)
 
-    def _need_mlps(self, what: str) -> None:
-        if any(layer.mlp is None for layer in self.task_model.spec.layers):
-            self.task_model._refuse(what, "not every block of it has an MLP")
-
     def stack_neuron_results(self, *args: Any, **kwargs: Any) -> Any:
-        self._need_mlps("stack_neuron_results")
+        self.task_model._need_mlps("stack_neuron_results")
         self._need_gain("stack_neuron_results", super().stack_neuron_results, args, kwargs)
         return super().stack_neuron_results(*args, **kwargs)
 

@@ -298,11 +298,8 @@ def _labels_follow(model: TaskModel, task: Any, seen: Bool[Tensor, "length"], de
 
 def one_label_each(keys: Int[Tensor, "strings columns"], labels: Bool[Tensor, "strings"]) -> bool:
     """Return whether strings with equal keys have equal labels."""
-    _, group = keys.unique(dim=0, return_inverse=True)
-    size, share = torch.zeros(2, int(group.max()) + 1, dtype=torch.double)
-    size.index_add_(0, group, torch.ones(len(group), dtype=torch.double))
-    share.index_add_(0, group, labels.double())
-    return bool(((share == 0) | (share == size)).all())
+    labeled = torch.cat([keys, labels[:, None].long()], 1)
+    return len(labeled.unique(dim=0)) == len(keys.unique(dim=0))
 
 
 def _pairs(
