@@ -23,20 +23,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
+from interp.measures import runs
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced
-from interp.measures.runs import (
-    ScoreWithLoss,
-    activations,
-    check_reads,
-    has_mlp,
-    heads_of,
-    mlps_of,
-    pieces,
-    read_out,
-    reads_of,
-    stream_hook,
-    writes,
-)
 from interp.models.architecture.answers import decide
 from interp.models.architecture.task_model import TaskModel
 from interp.models.architecture.ties import first_largest, leveled
@@ -220,13 +208,13 @@ def direct_logit_attribution(
     """
     subject = Subject.of(model)
     batch = reduced(subject, batch_of(subject, inputs))
-    check_reads(subject, batch)
+    runs.check_reads(subject, batch)
     refuse_if(no_sum(subject.model))
     hooks = subject.model.hook_dict
     streams = {"embedding": "hook_embed", "positions": "hook_pos_embed"}
     if "hook_pos_embed" not in hooks or not _positions_in_stream(subject):
         del streams["positions"]
-    heads, mlps = heads_of(subject), mlps_of(subject)
+    heads, mlps = runs.heads_of(subject), runs.mlps_of(subject)
     final = f"blocks.{subject.model.cfg.n_layers - 1}.hook_resid_post"
     norm = final_scale(subject.model)
     names = [*streams.values(), *dict.fromkeys(part.hook for part in (*heads, *mlps)), final, *norm]
@@ -234,9 +222,9 @@ def direct_logit_attribution(
     contributions, differences, classes, directions = [], [], [], []
     written: list[Tensor] = []
     named = {name: f"'{word}'" for name, word in (("answer", answer), ("rival", rival)) if word is not None}
-    for _, piece in pieces(subject, batch, kept):
-        out, cache = activations(subject, piece, names)
-        where = reads_of(subject, piece)
+    for _, piece in runs.pieces(subject, batch, kept):
+        out, cache = runs.activations(subject, piece, names)
+        where = runs.reads_of(subject, piece)
         mine, other = named_answers(subject, where.classes, answer, rival)
         if other is not None:  # an answer minus itself tells nothing
             apart = mine != other
@@ -249,7 +237,7 @@ def direct_logit_attribution(
         toward, bias = readout(subject, chosen)
         toward = toward / scale
         vectors = [seen[name].expand_as(toward) for name in streams.values()]
-        vectors += [writes(subject, part, seen) for part in (*heads, *mlps)]
+        vectors += [runs.writes(subject, part, seen) for part in (*heads, *mlps)]
         columns = [(vector * toward).sum(-1) for vector in vectors]
         biases = sum((block.attn.b_O.double().cpu() for block in subject.model.blocks), torch.zeros(()))
         columns.append((biases * toward).sum(-1) + bias)
@@ -434,22 +422,22 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
     check_one_of("at", at, ("read", "all"))
     batch = batch_of(subject, inputs) if at == "read" or inputs is None else as_batch(subject, inputs, labeled=False)
     if at == "read":
-        check_reads(subject, batch)
+        runs.check_reads(subject, batch)
     if at == "all" and bool((batch.lengths != batch.lengths[0]).any()):
         raise InterpError("at='all' needs inputs of one length")
     cfg = subject.model.cfg
-    hooks = {"embedding": stream_hook(subject, 0)}
+    hooks = {"embedding": runs.stream_hook(subject, 0)}
     for layer, block in enumerate(subject.model.blocks):
         middle = f"blocks.{layer}.hook_resid_mid"
-        if has_mlp(block) and middle in subject.model.hook_dict:
+        if runs.has_mlp(block) and middle in subject.model.hook_dict:
             hooks[f"attention {layer}"] = middle
         hooks[f"layer {layer}"] = f"blocks.{layer}.hook_resid_post"
     by_stage: dict[str, list[Tensor]] = {name: [] for name in hooks}
     classes, positions, numbers = [], [], []
-    for start, piece in pieces(subject, batch, (len(hooks) + 1) * cfg.d_model):
-        _, seen = activations(subject, piece, list(hooks.values()))
+    for start, piece in runs.pieces(subject, batch, (len(hooks) + 1) * cfg.d_model):
+        _, seen = runs.activations(subject, piece, list(hooks.values()))
         if at == "read":
-            where = reads_of(subject, piece)
+            where = runs.reads_of(subject, piece)
             at_rows, places = where.rows, where.positions
             classes.append(where.classes)
         else:
@@ -458,7 +446,7 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         numbers.append(at_rows.cpu() + start.start)
         for name, hook in hooks.items():
             stream = seen[hook][at_rows.to(cfg.device), places.to(cfg.device)]
-            by_stage[name].append(read_out(subject, stream).double().cpu())
+            by_stage[name].append(runs.read_out(subject, stream).double().cpu())
     logits = torch.stack([torch.cat(parts) for parts in by_stage.values()])
     place, right = torch.cat(positions), torch.cat(classes) if classes else None
     answers = [decide(logit, subject.decision) for logit in logits]
@@ -468,9 +456,9 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         agrees = (answer == answers[-1]).double()
         for group in groups:
             here = torch.ones_like(place, dtype=torch.bool) if group == "read" else place == group
-            score = ScoreWithLoss()
+            score = runs.ScoreWithLoss()
             if right is not None:
-                score = ScoreWithLoss.of(out[here], right[here], subject.decision, len(batch))
+                score = runs.ScoreWithLoss.of(out[here], right[here], subject.decision, len(batch))
             rows.append((stage, group, float(agrees[here].mean()), score.accuracy, score.loss))
     table = pd.DataFrame(rows, columns=["stage", "position", "agrees", "accuracy", "loss"])
     known = tuple(subject.task.answer_words)[: logits.shape[-1]]

@@ -22,23 +22,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
+from interp.measures import runs
 from interp.measures.ablation import align
 from interp.measures.metrics import leaning
 from interp.measures.minimal_pairs import Compared, compared, pairs_from
 from interp.measures.restart import Run, kept
 from interp.measures.results import Figure, Inputs, Tabular, draw, reduced_pairs
-from interp.measures.runs import (
-    Edit,
-    Part,
-    Site,
-    activations,
-    not_summed,
-    parts_of,
-    pieces,
-    sites_of,
-    stream_hook,
-    writes,
-)
 from interp.models.subject import Model, Subject
 from interp.support.progress import LateBar
 from interp.support.words import counted
@@ -49,7 +38,7 @@ EMBEDDING, OUTPUT = "embedding", "output"
 MAX_NODES = 64
 DIGITS = 4
 """Decimal digits of effects that rank edges."""
-Node = Part | str
+Node = runs.Part | str
 
 
 class Edge(NamedTuple):
@@ -61,8 +50,8 @@ class Edge(NamedTuple):
 
 def nodes(subject: Subject) -> list[Node]:
     """Return all nodes in the order of computation. Raises UnsupportedError if inputs are not sums over edges."""
-    refuse_if(not_summed(subject))
-    parts = parts_of(subject)
+    refuse_if(runs.not_summed(subject))
+    parts = runs.parts_of(subject)
     if len(parts) + 2 > MAX_NODES:
         raise UnsupportedError(f"{len(parts) + 2} nodes are more than the limit of {MAX_NODES} for edges")
     return [EMBEDDING, *parts, OUTPUT]
@@ -110,7 +99,7 @@ def check_edges(subject: Subject, wanted: Iterable[tuple[Any, Any] | str]) -> li
 def _input_hook(subject: Subject, node: Node) -> str:
     """Return the hook point of the residual stream that a node reads."""
     if isinstance(node, str):
-        return stream_hook(subject, subject.model.cfg.n_layers)
+        return runs.stream_hook(subject, subject.model.cfg.n_layers)
     return f"blocks.{node.layer}." + ("hook_resid_pre" if node.head is not None else "hook_resid_mid")
 
 
@@ -118,11 +107,11 @@ def written(subject: Subject, node: Node, seen: dict[str, Tensor]) -> Float[Tens
     """Return what a node writes into the residual stream, without attention biases, from activations."""
     if isinstance(node, str):
         return seen["blocks.0.hook_resid_pre"]
-    return writes(subject, node, seen)
+    return runs.writes(subject, node, seen)
 
 
 def _names(subject: Subject, known: Sequence[Node]) -> list[str]:
-    names = [node.hook for node in known if isinstance(node, Part)]
+    names = [node.hook for node in known if isinstance(node, runs.Part)]
     return list(dict.fromkeys([*names, *(_input_hook(subject, node) for node in known), "blocks.0.hook_resid_pre"]))
 
 
@@ -188,14 +177,14 @@ def _patched_paths(
     clean_sum, corrupted_sum, number = 0.0, 0.0, 0
     names = _names(subject, known)
     stored = kept(subject) + 3 * (len(names) + len(known)) * subject.model.cfg.d_model
-    for here, _ in pieces(subject, pairs.corrupted, stored):
+    for here, _ in runs.pieces(subject, pairs.corrupted, stored):
         piece = pairs[here]
         where = compared(subject, piece)
 
         def lean(logits: Float[Tensor, "reads n_out"], where: Compared = where) -> float:
             return float(leaning(subject, logits.double().cpu(), where).sum())
 
-        out, seen = activations(subject, piece.clean, names)
+        out, seen = runs.activations(subject, piece.clean, names)
         seen = align(subject, seen, piece.corrupted, piece.clean)
         run = Run(subject, piece.corrupted, where.reads, names)
         clean_sum += lean(out[where.rows, where.clean_at])
@@ -218,14 +207,14 @@ def _patched_paths(
     return Edges(table, tuple(order), len(pairs))
 
 
-Receiver = Part | Site | str
+Receiver = runs.Part | runs.Site | str
 
 
 def _receivers(subject: Subject, known: Sequence[Node], split: bool) -> list[Receiver]:
     """Return the nodes that read others, in order; with `split`, queries, keys and values in place of heads."""
     if not split:
         return [*known[1:]]
-    inputs = [site for site in sites_of(subject) if site.what != "pattern"]
+    inputs = [site for site in runs.sites_of(subject) if site.what != "pattern"]
     receivers: list[Receiver] = []
     for node in known[1:]:
         whole = isinstance(node, str) or node.head is None
@@ -234,7 +223,7 @@ def _receivers(subject: Subject, known: Sequence[Node], split: bool) -> list[Rec
 
 
 def _owner(receiver: Receiver) -> Node:
-    return Part(receiver.layer, receiver.head) if isinstance(receiver, Site) else receiver
+    return runs.Part(receiver.layer, receiver.head) if isinstance(receiver, runs.Site) else receiver
 
 
 def _effects(
@@ -246,13 +235,13 @@ def _effects(
 ) -> dict[tuple[Node, Receiver], float]:
     """Return what `lean` makes of the outputs if one sender changes what one of the receivers reads at a hook point."""
     senders = [change for change in changes if _before(change, _owner(receivers[0]))]
-    inputs = [[Edit(hook, changes[sender], add=True)] for sender in senders]
+    inputs = [[runs.Edit(hook, changes[sender], add=True)] for sender in senders]
     if receivers == [OUTPUT]:
         return {(sender, OUTPUT): effect for sender, effect in zip(senders, run.each(inputs, lean))}
     makes = [receiver for receiver in receivers if not isinstance(receiver, str)]
     values = run.values(inputs, list(dict.fromkeys(make.hook for make in makes)))
     pairs = [(i, make) for i in range(len(senders)) for make in makes]
-    effects = run.each([[Edit(make, make.get(values[i][make.hook]))] for i, make in pairs], lean)
+    effects = run.each([[runs.Edit(make, make.get(values[i][make.hook]))] for i, make in pairs], lean)
     return {(senders[i], make): effect for (i, make), effect in zip(pairs, effects)}
 
 
@@ -319,8 +308,8 @@ def run_edges(
                     stream = stream + (carried - unchanged[sender])
             streams.append(stream)
         if receivers == [OUTPUT]:
-            return run.outputs([[Edit(hook, streams[0])]])[0]
-        parts = [receiver for receiver in receivers if isinstance(receiver, Part)]
+            return run.outputs([[runs.Edit(hook, streams[0])]])[0]
+        parts = [receiver for receiver in receivers if isinstance(receiver, runs.Part)]
         now |= dict(zip(parts, run.apart(parts, streams)))
     raise AssertionError("the output is the last node")
 

@@ -35,18 +35,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, check_one_of
+from interp.measures import variables
 from interp.measures.attention import attention_rows
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
 from interp.measures.runs import Edit, Part, at_reads, heads_of, reads_of
-from interp.measures.variables import (
-    answered_pairs,
-    chance,
-    features_at_reads,
-    input_at_reads,
-    pairs_of,
-    probe_accuracy,
-    to_probe,
-)
 from interp.models.subject import Model, Subject
 from interp.support.words import counted
 from interp.tasks import Batch
@@ -212,13 +204,13 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
     numbers. Raises InterpError for fewer than 40 inputs and for unknown features.
     """
     subject = Subject.of(model)
-    inputs = input_at_reads(subject, batch)
-    values, reasons = to_probe(features_at_reads(subject, batch, names))
+    inputs = variables.input_at_reads(subject, batch)
+    values, reasons = variables.to_probe(variables.features_at_reads(subject, batch, names))
     heads, batch = heads_of(subject), reduced(subject, batch)
     where, seen = reads_of(subject, batch), at_reads(subject, batch, list(dict.fromkeys(head.hook for head in heads)))
     few = 2 * len(heads) * len(values) * PAIRS * batch.tokens.shape[1] <= TOKENS
     slow = f"Interchanging {len(heads)} heads takes too long on inputs of {batch.tokens.shape[1]} tokens"
-    pairs = {name: pairs_of(subject, batch, name, values, PAIRS, seed=0) if few else slow for name in values}
+    pairs = {name: variables.pairs_of(subject, batch, name, values, PAIRS, seed=0) if few else slow for name in values}
     rows: list[dict[str, object]] = []
     for name, value in values.items():
         paired = pairs[name]
@@ -226,8 +218,8 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
         if isinstance(paired, str):
             reasons[name] = paired
         else:
-            already = answered_pairs(subject, batch, paired, lambda here: [])
-        often = chance(value)
+            already = variables.answered_pairs(subject, batch, paired, lambda here: [])
+        often = variables.chance(value)
         for head in heads:
             x = seen[head.hook][:, head.head]
             row: dict[str, object] = {
@@ -236,13 +228,13 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
                 "feature": name,
                 "values": len(value.unique()),
                 "variance": explained(x, value),
-                "probe": probe_accuracy(x, value, inputs) if float(x.std(0).max()) > 0 else often,
+                "probe": variables.probe_accuracy(x, value, inputs) if float(x.std(0).max()) > 0 else often,
                 "chance": often,
                 "interchange": float("nan"),
                 "pairs": 0,
             }
             if not isinstance(paired, str) and already is not None:
-                good = answered_pairs(
+                good = variables.answered_pairs(
                     subject, batch, paired, _swap(head, x[paired.source], where.positions[paired.base])
                 )
                 row |= {"interchange": float((good & ~already).double().mean()), "pairs": len(paired.base)}

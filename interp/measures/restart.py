@@ -20,16 +20,8 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.measures import runs
 from interp.measures.restart_changes import PRE, Change, Restarted, Start, Unchanged
-from interp.measures.runs import (
-    Edit,
-    Part,
-    activations,
-    forward,
-    hooks_of,
-    read_out,
-    writes,
-)
 from interp.models.subject import Subject
 
 Found = TypeVar("Found")
@@ -79,7 +71,7 @@ class Run(Unchanged):
         results: dict[int, Found] = {}
         for start, numbers in self._batches(listed):
             if start is None:
-                out = forward(self.subject, self.batch, hooks_of(listed[numbers[0]]))
+                out = runs.forward(self.subject, self.batch, runs.hooks_of(listed[numbers[0]]))
                 results[numbers[0]] = measure(self.where.pick(out))
                 continue
             x, columns = Restarted(self, [listed[i] for i in numbers]).stream(start)
@@ -94,7 +86,9 @@ class Run(Unchanged):
         known = all(self.place(name) is not None and not name.endswith("hook_pattern") for name in names)
         for start, numbers in self._batches(listed, known):
             if start is None:
-                results[numbers[0]] = activations(self.subject, self.batch, names, hooks_of(listed[numbers[0]]))[1]
+                results[numbers[0]] = runs.activations(
+                    self.subject, self.batch, names, runs.hooks_of(listed[numbers[0]])
+                )[1]
                 continue
             self.need(names)
             restarted = Restarted(self, [listed[i] for i in numbers], names)
@@ -106,7 +100,7 @@ class Run(Unchanged):
 
     @torch.no_grad()
     def apart(
-        self, parts: Sequence[Part], streams: Sequence[Float[Tensor, "rows length d_model"]]
+        self, parts: Sequence[runs.Part], streams: Sequence[Float[Tensor, "rows length d_model"]]
     ) -> list[Float[Tensor, "rows length d_model"]]:
         """Return what all heads of a layer, or its MLP, write if each reads a stream of its own (heads: no biases)."""
         layer, heads = parts[0].layer, parts[0].head is not None
@@ -115,12 +109,12 @@ class Run(Unchanged):
             z = block.heads_apart(torch.stack([*streams]), self.every)
             return list(einsum(z, block.W_O, "row place head d_head, head d_head d_model -> head row place d_model"))
         hook = f"blocks.{layer}.hook_resid_{'pre' if heads else 'mid'}"
-        outputs = self.values([[Edit(hook, stream)] for stream in streams], [parts[0].hook])
-        return [writes(self.subject, part, seen) for part, seen in zip(parts, outputs)]
+        outputs = self.values([[runs.Edit(hook, stream)] for stream in streams], [parts[0].hook])
+        return [runs.writes(self.subject, part, seen) for part, seen in zip(parts, outputs)]
 
     # ------------------------------------------------------------ which changes run together
 
-    def _spread(self, edit: Edit) -> Edit:
+    def _spread(self, edit: runs.Edit) -> runs.Edit:
         """Return the same edit with a mask instead of one position per row."""
         if not isinstance(edit.at, Tensor) or edit.at.ndim == 2:
             return edit
@@ -158,7 +152,7 @@ class Run(Unchanged):
         if batch:
             yield now, batch
 
-    def _columns(self, edit: Edit) -> Sequence[int]:
+    def _columns(self, edit: runs.Edit) -> Sequence[int]:
         """Return the positions at which an edit may change the run: with a value that is the same there, none."""
         value = self.seen.get(edit.hook)
         if value is not None and not (isinstance(edit.place, str) and edit.hook.endswith("hook_pattern")):
@@ -177,7 +171,7 @@ class Run(Unchanged):
         index = torch.searchsorted(columns, at).clamp(max=len(columns) - 1)
         inside = columns[index] == at
         logits = self.logits.expand(len(x), -1, -1).clone()
-        logits[:, inside] = read_out(self.subject, x[:, rows[inside], index[inside]].flatten(0, 1)).unflatten(
+        logits[:, inside] = runs.read_out(self.subject, x[:, rows[inside], index[inside]].flatten(0, 1)).unflatten(
             0, (len(x), -1)
         )
         return logits

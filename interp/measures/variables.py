@@ -25,19 +25,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError, check_one_of
+from interp.measures import runs
 from interp.measures.logistic import logistic
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
-from interp.measures.runs import (
-    Edit,
-    activations,
-    forward,
-    hooks_of,
-    pieces,
-    read_out,
-    reads_of,
-    stream_hook,
-    stream_name,
-)
 from interp.models.architecture.answers import correct
 from interp.models.architecture.ties import first_largest
 from interp.models.subject import Model, Subject
@@ -97,7 +87,7 @@ class VariableProbes(Tabular):
         site = ["read" if position == "read" else f"position {position}" for position in frame["position"]]
         frame = frame.assign(row=[f"{a}, {b}" if several else a for a, b in zip(frame["feature"], site)])
         grid = frame.pivot(index="row", columns="layer", values=what).loc[list(dict.fromkeys(frame["row"]))]
-        columns = [stream_name(layer, self.n_layers) for layer in grid.columns]
+        columns = [runs.stream_name(layer, self.n_layers) for layer in grid.columns]
         return draw.heatmap(
             grid.to_numpy(), columns, list(grid.index), "residual stream", "variable",
             "probe accuracy" if what == "probe" else "interchange accuracy", ends=(0.0, 1.0), square=False,
@@ -109,7 +99,7 @@ def input_at_reads(subject: Subject, batch: Batch) -> Int[Tensor, "reads"]:
     """Return a number for the input of each read, equal for equal inputs. Raises InterpError for fewer than 40."""
     if len(batch) < 40:
         raise InterpError(f"{len(batch)} inputs are too few for a probe; give at least 40")
-    return torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[reads_of(subject, batch).rows]
+    return torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[runs.reads_of(subject, batch).rows]
 
 
 @torch.no_grad()
@@ -145,7 +135,7 @@ def probe(
     places = sites(subject, batch)
     if all(site.position is None for site in places):
         batch = reduced(subject, batch)
-    where, streams = reads_of(subject, batch), _streams(subject, batch)
+    where, streams = runs.reads_of(subject, batch), _streams(subject, batch)
     alone = where.positions.unique()  # one position at which all inputs are read is also a site by its index
     rows: list[dict[str, object]] = []
     with LateBar("probe") as bar:
@@ -170,7 +160,7 @@ def _probed(
     value: Tensor, same: Tensor, seed: int,
 ) -> dict[str, object]:  # fmt: skip
     """Return the row of a feature at a site, without the feature's name. same: a number for the input of each read."""
-    told = fit_probe(_at(streams[site.layer], reads_of(subject, batch), site), value, same, seed)
+    told = fit_probe(_at(streams[site.layer], runs.reads_of(subject, batch), site), value, same, seed)
     whole = along = float("nan")
     if not isinstance(pairs, str):
         whole, along = (_interchanged(subject, batch, streams, site, pairs, part) for part in (None, told.projection))
@@ -226,7 +216,7 @@ def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
 
 def value_at_reads(subject: Subject, batch: Batch, what: str, value: Any) -> Tensor:
     """Return a value at every read, given for each row or for each position. Raises InterpError for other shapes."""
-    where, value = reads_of(subject, batch), torch.as_tensor(value).cpu()
+    where, value = runs.reads_of(subject, batch), torch.as_tensor(value).cpu()
     if value.shape not in ((len(batch),), tuple(batch.tokens.shape)):
         raise InterpError(
             f"{what} has shape {tuple(value.shape)}; it must be ({len(batch)},), a value for each row, or "
@@ -242,10 +232,10 @@ def chance(value: Tensor) -> float:
 
 def _streams(subject: Subject, batch: Batch) -> list[Float[Tensor, "rows length d_model"]]:
     """Return the residual stream before each layer and after the last."""
-    names = [stream_hook(subject, layer) for layer in range(subject.model.cfg.n_layers + 1)]
+    names = [runs.stream_hook(subject, layer) for layer in range(subject.model.cfg.n_layers + 1)]
     streams: dict[str, list[Tensor]] = {name: [] for name in names}
-    for here, _ in pieces(subject, batch, len(names) * subject.model.cfg.d_model):
-        _, seen = activations(subject, batch[here], names)
+    for here, _ in runs.pieces(subject, batch, len(names) * subject.model.cfg.d_model):
+        _, seen = runs.activations(subject, batch[here], names)
         for name in names:
             streams[name].append(seen[name].cpu())
     return [torch.cat(streams[name]) for name in names]
@@ -371,7 +361,7 @@ def pairs_of(
     subject: Subject, batch: Batch, name: str, values: dict[str, Tensor], most: int, seed: int
 ) -> InterchangePairs | str:
     """Pair one read of each row with another row's, such that interchanging the variable must change the answer."""
-    where = reads_of(subject, batch)
+    where = runs.reads_of(subject, batch)
     kept = others_that_decide(name, values, where.classes)
     if kept is None:
         return f"No set of features needs {name} to determine the answer, so an effect of its own cannot be measured"
@@ -425,7 +415,7 @@ def _interchanged(
     projection: Tensor | None,
 ) -> float:
     """Return the share of pairs whose answer becomes the expected one if the site's vector (or its part) is changed."""
-    where, name, stream = reads_of(subject, batch), stream_hook(subject, site.layer), streams[site.layer]
+    where, name, stream = runs.reads_of(subject, batch), runs.stream_hook(subject, site.layer), streams[site.layer]
     read = where.positions[pairs.base]
     at, there = (where.positions[reads] if site.position is None else torch.full_like(reads, site.position)
                  for reads in (pairs.base, pairs.source))  # fmt: skip
@@ -436,7 +426,7 @@ def _interchanged(
     if site.layer == subject.model.cfg.n_layers:  # after the last layer, only the read position matters
         good = _answered(subject, final + change * (at == read)[:, None], pairs.wanted)
     else:
-        good = answered_pairs(subject, batch, pairs, lambda here: [Edit(name, change[here], at[here], add=True)])
+        good = answered_pairs(subject, batch, pairs, lambda here: [runs.Edit(name, change[here], at[here], add=True)])
     return float((good & ~_answered(subject, final, pairs.wanted)).double().mean())
 
 
@@ -444,17 +434,17 @@ def _answered(
     subject: Subject, final: Float[Tensor, "pairs d_model"], wanted: Int[Tensor, "pairs"]
 ) -> Bool[Tensor, "pairs"]:
     """Return the mask of the vectors after the last layer that give the expected answer."""
-    out = read_out(subject, final.to(subject.model.cfg.device))
+    out = runs.read_out(subject, final.to(subject.model.cfg.device))
     return correct(out.double().cpu(), wanted, subject.decision)
 
 
 def answered_pairs(
-    subject: Subject, batch: Batch, pairs: InterchangePairs, edits: Callable[[slice], Sequence[Edit]]
+    subject: Subject, batch: Batch, pairs: InterchangePairs, edits: Callable[[slice], Sequence[runs.Edit]]
 ) -> Bool[Tensor, "pairs"]:
     """Run the bases with edits for each slice of pairs; return the mask of pairs with the expected answer."""
-    where, outputs = reads_of(subject, batch), []
+    where, outputs = runs.reads_of(subject, batch), []
     bases, at = batch[where.rows[pairs.base]], where.positions[pairs.base]
-    for here, piece in pieces(subject, bases, 3 * subject.model.cfg.d_model):
-        out = forward(subject, piece, hooks_of(edits(here)))
+    for here, piece in runs.pieces(subject, bases, 3 * subject.model.cfg.d_model):
+        out = runs.forward(subject, piece, runs.hooks_of(edits(here)))
         outputs.append(out[torch.arange(len(piece)), at[here]].double().cpu())
     return correct(torch.cat(outputs), pairs.wanted, subject.decision)

@@ -29,21 +29,12 @@ from interp.models.spec import Construction, Layer, ModelSpec, Training
 from interp.support.files import no_empty_folder
 from interp.tasks import Task, make_task
 from interp.tasks.registry import load_plug_ins
+from interp.training import results
 from interp.training.data import check_lengths
 from interp.training.engines import reference as reference
 from interp.training.engines import vmap as vmap
 from interp.training.engines.engine import ENGINES as ENGINES
 from interp.training.engines.engine import NEEDS_NUMBA, Engine
-from interp.training.results import (
-    FILE,
-    Diverged,
-    RunState,
-    describe_divergence,
-    load_state,
-    run_key,
-    save_state,
-    saved_engine,
-)
 
 if TYPE_CHECKING:
     from interp.models.architecture.task_model import TaskModel
@@ -126,10 +117,12 @@ def train(
         spec, seeds, task=task, snapshots=snapshots, engine=engine, device=device, dtype=dtype, folder=folder,
         resume=resume, progress=progress,
     )  # fmt: skip
-    lost = {seed: why for index, seed in enumerate(runner.seeds) if (why := describe_divergence(runner, run, index))}
+    lost = {
+        seed: why for index, seed in enumerate(runner.seeds) if (why := results.describe_divergence(runner, run, index))
+    }
     models = [_model(runner, run, index) for index, seed in enumerate(runner.seeds) if seed not in lost]
     if lost:
-        raise Diverged(spec, lost, models)
+        raise results.Diverged(spec, lost, models)
     return models
 
 
@@ -172,7 +165,7 @@ def train_parameters(
     folder: str | Path | None = None,
     resume: bool = False,
     progress: Progress | bool | None = None,
-) -> tuple[Engine, RunState]:
+) -> tuple[Engine, results.RunState]:
     """Train without making task models; return the engine, with its parameters, and the state of the run.
 
     Only the reference engine loads transformer_lens. Arguments and errors as in `train`.
@@ -198,7 +191,7 @@ def train_parameters(
         raise InterpError(f"snapshot at epoch {late[0]}: the recipe has {spec.training.epochs} epochs")
     where, kind = as_device(device), as_dtype(dtype or spec.dtype)
     if engine == "auto" and resume and folder is not None:
-        engine = saved_engine(Path(folder)) or engine  # an interrupted run continues with its engine
+        engine = results.saved_engine(Path(folder)) or engine  # an interrupted run continues with its engine
     chosen = choose_engine(spec, task, where, engine, len(seeds) if engine == "auto" else None)
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))  # a caller may have switched gradients off
@@ -210,7 +203,7 @@ def train_parameters(
         if engine == "auto" and progress is not False:
             _name_what_is_missing(spec, task, where, len(seeds), chosen)
         runner = chosen(spec, task, seeds, where, kind)
-        key = run_key(spec.id, seeds, chosen.name, str(kind), kept)
+        key = results.run_key(spec.id, seeds, chosen.name, str(kind), kept)
         try:
             runner.prepare((lambda text: None) if progress is False else _say)
         except KeyboardInterrupt:
@@ -248,11 +241,11 @@ def _name_what_is_missing(spec: ModelSpec, task: Task, device: torch.device, mod
 
 def _make_folder(folder: Path, seeds: Sequence[int], resume: bool) -> None:
     """Make the folder of a run. Raises InterpError if files of a run would be replaced."""
-    if os.path.isfile(folder / FILE):  # Path.is_file raises if a name is too long
+    if os.path.isfile(folder / results.FILE):  # Path.is_file raises if a name is too long
         if not resume:
             raise InterpError(
                 f"{short(folder)} has the state of a run: resume=True (--resume) continues it; name another folder, "
-                f"or remove {FILE}, to start anew"
+                f"or remove {results.FILE}, to start anew"
             )
         return
     for seed in seeds:
@@ -280,12 +273,12 @@ def _check_integers(name: str, values: Iterable[int]) -> list[int]:
 
 def _run(
     engine: Engine, kept: list[int], folder: Path | None, key: dict[str, Any], resume: bool, report: Progress
-) -> RunState:
+) -> results.RunState:
     """Run the remaining epochs; save the state from time to time, and when interrupted."""
-    run = load_state(folder, key) if folder is not None and resume else None
+    run = results.load_state(folder, key) if folder is not None and resume else None
     epochs = engine.recipe.epochs
     if run is None:
-        run = RunState()
+        run = results.RunState()
         _record(run, engine, kept, torch.full((len(engine.seeds),), torch.nan), engine.evaluate())
     else:
         engine.load_state(run.engine)
@@ -299,17 +292,17 @@ def _run(
                 # Store it now, so that an interruption loses only the next epoch.
                 run.engine, held = engine.state(), run.epoch
                 if time.monotonic() - saved > SAVE_EVERY_SECONDS or run.epoch == epochs:
-                    save_state(folder, key, run)
+                    results.save_state(folder, key, run)
                     saved = time.monotonic()
             report(run.epoch, epochs, float(result.loss.mean()))
     except KeyboardInterrupt:
         if folder is not None and held == run.epoch:
-            save_state(folder, key, run)
+            results.save_state(folder, key, run)
         raise KeyboardInterrupt(f"interrupted after epoch {run.epoch} of {epochs}") from None
     return run
 
 
-def _record(run: RunState, engine: Engine, kept: Sequence[int], loss: Tensor, accuracy: Tensor) -> None:
+def _record(run: results.RunState, engine: Engine, kept: Sequence[int], loss: Tensor, accuracy: Tensor) -> None:
     run.history += [
         {"seed": seed, "epoch": run.epoch, "loss": float(value), "accuracy": float(right)}
         for seed, value, right in zip(engine.seeds, loss, accuracy)
@@ -318,7 +311,7 @@ def _record(run: RunState, engine: Engine, kept: Sequence[int], loss: Tensor, ac
         run.snapshots[run.epoch] = {n: p.detach().cpu().clone() for n, p in engine.parameters().items()}
 
 
-def _model(engine: Engine, run: RunState, index: int) -> TaskModel:
+def _model(engine: Engine, run: results.RunState, index: int) -> TaskModel:
     import pandas as pd
 
     from interp.models.architecture.task_model import TaskModel

@@ -12,14 +12,8 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional
 
+from interp.models.architecture import reduced
 from interp.models.architecture.answers import has_answer
-from interp.models.architecture.reduced import (
-    CountedRows,
-    count_space_refusal,
-    counted_reads,
-    reduced_outputs,
-    token_tables,
-)
 from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_order, training_set, validation_set
@@ -28,10 +22,10 @@ from interp.training.engines.engine import Group, GroupedEngine, register_engine
 GROUP_ROWS = 8192
 
 
-def reads_of(spec: ModelSpec, task: Task, batch: Batch) -> tuple[CountedRows, Int[Tensor, "rows reads"]]:
+def reads_of(spec: ModelSpec, task: Task, batch: Batch) -> tuple[reduced.CountedRows, Int[Tensor, "rows reads"]]:
     """Return the rows and classes of all read positions of a data set."""
     classes = task.classes(batch)
-    rows = counted_reads(spec, task.d_vocab, batch, classes)
+    rows = reduced.counted_reads(spec, task.d_vocab, batch, classes)
     if rows is None:
         raise ValueError("count space was chosen for sentences with different numbers of reads")
     return rows, classes[classes != IGNORED].reshape(rows.query.shape)
@@ -53,7 +47,7 @@ class CountSpaceEngine(GroupedEngine):
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
-        if (reason := count_space_refusal(spec)) is not None:
+        if (reason := reduced.count_space_refusal(spec)) is not None:
             return reason
         if spec.readout_at == "all" or spec.training.data != "fixed" or spec.decision != "argmax":
             return "count space trains on fixed data sets, read at a few positions, with cross-entropy"
@@ -71,16 +65,16 @@ class CountSpaceEngine(GroupedEngine):
     def losses(self, group: Group, index: Tensor) -> Tensor:
         """Return the mean cross-entropy of each model over all reads of its batch; index: (models, batch)."""
         batch, targets = self.rows[index], self.targets[index]
-        flat = CountedRows(batch.query.flatten(1), batch.counts.flatten(1, 2))
-        out = reduced_outputs(token_tables(self.spec, group.leaves), flat)
+        flat = reduced.CountedRows(batch.query.flatten(1), batch.counts.flatten(1, 2))
+        out = reduced.reduced_outputs(reduced.token_tables(self.spec, group.leaves), flat)
         each = functional.cross_entropy(out.flatten(0, 1), targets.flatten(), reduction="none")
         return each.view(len(index), -1).mean(1)
 
     def accuracy(self, group: Group) -> Tensor:
         """Return the accuracy at the first read position, the task's answer."""
-        first = CountedRows(self.held_out.query[None, :, 0], self.held_out.counts[None, :, 0])
+        first = reduced.CountedRows(self.held_out.query[None, :, 0], self.held_out.counts[None, :, 0])
         right = []
-        for outputs in reduced_outputs(token_tables(self.spec, group.leaves), first).cpu():
+        for outputs in reduced.reduced_outputs(reduced.token_tables(self.spec, group.leaves), first).cpu():
             answers = self.task.answers(outputs.argmax(-1), self.held_out_batch.tokens)
             right.append(((answers == self.held_out_batch.labels) & has_answer(outputs)).double().mean())
         return torch.stack(right)

@@ -11,29 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import ON_META, InterpError, SpecError, UnsupportedError
+from interp.models.architecture import blocks, reduced
 from interp.models.architecture.answers import answers_of, decide, find_positions
-from interp.models.architecture.blocks import (
-    LinearReadout,
-    ReluReadout,
-    TiedReadout,
-    make_block,
-    make_final_norm,
-    make_positions,
-)
 from interp.models.architecture.limits import LengthLimit
 from interp.models.architecture.parameters import as_device, check_parameters, initialize, outputs
 from interp.models.architecture.parameters import as_dtype as as_dtype
 from interp.models.architecture.parameters import model_problems as model_problems
-from interp.models.architecture.reduced import (
-    CountedRows,
-    TokenTables,
-    count_space_refusal,
-    counted_at,
-    reduced_outputs,
-    reduced_refusal,
-    stack_one,
-    token_tables,
-)  # fmt: skip
 from interp.models.lens import (
     ActivationCache,
     HookedTransformer,
@@ -100,16 +83,16 @@ class TaskModel(HookedTransformer):
         self.summary: Mapping[str, Any] = {}
         self._loaded: tuple[str, object] = ("", None)
         parts: Any = self  # the base class declares other types for these modules
-        parts.pos_embed = make_positions(spec, cfg)
-        parts.blocks.extend(make_block(spec, cfg, index) for index in range(len(spec.layers)))
+        parts.pos_embed = blocks.make_positions(spec, cfg)
+        parts.blocks.extend(blocks.make_block(spec, cfg, index) for index in range(len(spec.layers)))
         if spec.final_norm != "none":
-            parts.ln_final = make_final_norm(spec, cfg)
+            parts.ln_final = blocks.make_final_norm(spec, cfg)
         if spec.readout == "relu_mlp":
-            parts.unembed = ReluReadout(cfg, spec.readout_width or 0)
+            parts.unembed = blocks.ReluReadout(cfg, spec.readout_width or 0)
         elif spec.tied_embeddings:
-            parts.unembed = TiedReadout(cfg, spec.readout_bias, parts.embed)
+            parts.unembed = blocks.TiedReadout(cfg, spec.readout_bias, parts.embed)
         else:
-            parts.unembed = LinearReadout(cfg, spec.readout_bias)
+            parts.unembed = blocks.LinearReadout(cfg, spec.readout_bias)
         self.setup()  # names the hook points of the replaced modules
         self.load_parameters(initialize(spec, task, seed) if tensors is None else tensors)
         if spec.embedding == "frozen":
@@ -200,11 +183,13 @@ class TaskModel(HookedTransformer):
         self.task.check_input(tokens)
         return answers_of(self.task, decide(self.read(tokens), self.spec), tokens)
 
-    def token_tables(self) -> TokenTables:
+    def token_tables(self) -> reduced.TokenTables:
         """Return tables for evaluation in count space (leading axis 1), from the parameters in float64 on the CPU."""
-        if (reason := reduced_refusal(self.spec)) is not None:
+        if (reason := reduced.reduced_refusal(self.spec)) is not None:
             self._refuse("token_tables", reason)
-        return token_tables(self.spec, stack_one({n: p.double().cpu() for n, p in self.named_parameters()}))
+        return reduced.token_tables(
+            self.spec, reduced.stack_one({n: p.double().cpu() for n, p in self.named_parameters()})
+        )
 
     def read(self, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows *length n_out"]:
         """Return outputs at the spec's read positions, computed in count space if possible and without hooks."""
@@ -212,18 +197,18 @@ class TaskModel(HookedTransformer):
             return self(tokens)
         self._check_tokens(tokens)  # counting would ignore invalid ids
         positions = self.answer_positions(tokens)
-        if count_space_refusal(self.spec) is None and not hooked(self):
+        if reduced.count_space_refusal(self.spec) is None and not hooked(self):
             everywhere = torch.ones_like(tokens)
-            return self.read_counts(counted_at(self.spec, self.task.d_vocab, tokens, positions, everywhere))
+            return self.read_counts(reduced.counted_at(self.spec, self.task.d_vocab, tokens, positions, everywhere))
         # Run whole sequences in batches whose (rows, heads, length, length) patterns take at most 512 MB.
         size = max(1, 2**27 // (self.cfg.n_heads * tokens.shape[1] ** 2))
         parts = zip(tokens.split(size), positions.split(size))
         return torch.cat([self(part)[torch.arange(len(part)), at] for part, at in parts])
 
-    def read_counts(self, rows: CountedRows) -> Float[Tensor, "rows n_out"]:
+    def read_counts(self, rows: reduced.CountedRows) -> Float[Tensor, "rows n_out"]:
         """Return outputs for query tokens with counts, for models that depend on nothing else."""
-        tables = token_tables(self.spec, stack_one(dict(self.named_parameters())))
-        return reduced_outputs(tables, rows.stacked(tables.scores.dtype))[0]
+        tables = reduced.token_tables(self.spec, reduced.stack_one(dict(self.named_parameters())))
+        return reduced.reduced_outputs(tables, rows.stacked(tables.scores.dtype))[0]
 
     # ------------------------------------------------------------ tokens as text
 

@@ -15,20 +15,7 @@ from torch.nn import functional
 
 from interp.errors import CheckpointError, InterpError, first_few
 from interp.models.architecture.settings import assumptions
-from interp.models.readers.base import (
-    NO_FACTOR,
-    Config,
-    Conversion,
-    Layers,
-    NamedTensors,
-    Reader,
-    Source,
-    activation,
-    head_size,
-    join_heads,
-    no_biases,
-    split_heads,
-)
+from interp.models.readers import base
 from interp.models.spec import MLP, Bias, Layer
 
 BIASES = ("self_attn.in_proj_bias", "self_attn.out_proj.bias", "linear1.bias", "linear2.bias", "norm1.bias",
@@ -46,25 +33,25 @@ SETTINGS = {
 }
 
 
-def _read(source: Source, settings: Mapping[str, Any]) -> Conversion:
+def _read(source: base.Source, settings: Mapping[str, Any]) -> base.Conversion:
     prefixes = [match.group(1) for name in source.tensors if (match := FIRST.match(name))]
     if len(prefixes) > 1:
         raise CheckpointError(
             f"{source.where} has {len(prefixes)} encoders ({first_few(prefixes)}); only one is supported"
         )
     prefix = prefixes[0]
-    config = Config(source.where, {**_settings(source, prefix), **settings})
+    config = base.Config(source.where, {**_settings(source, prefix), **settings})
     if "n_heads" not in config.fields:
         raise InterpError(
             f"{source.where} does not contain the number of heads of its torch.nn.TransformerEncoder; pass "
             'config={"n_heads": 4}, and norm_first, act_fn and causal unless they are False, relu and False'
         )
-    weights = NamedTensors(source)
+    weights = base.NamedTensors(source)
     d = source.tensors[f"{prefix}layers.0.self_attn.in_proj_weight"].shape[-1]
     heads, causal = config.size("n_heads"), config.flag("causal", False)
     first = config.flag("norm_first", False)
-    size = head_size(source.where, d, heads)
-    word: Any = activation(source.where, config.word("act_fn", default="relu"))
+    size = base.head_size(source.where, d, heads)
+    word: Any = base.activation(source.where, config.word("act_fn", default="relu"))
     if word not in ("relu", "gelu"):
         raise CheckpointError(f"{source.where}: activation {word} is not supported, only relu and gelu")
     numbers = {
@@ -92,14 +79,14 @@ def _read(source: Source, settings: Mapping[str, Any]) -> Conversion:
             "ln_final.b": weights.take(f"{prefix}norm.bias", d),
         }
     ends, length, notes = _ends(weights, d, settings)
-    notes += [assumptions(config.assumed), NO_FACTOR, *no_biases(source, *BIASES)]
-    blocks = Layers(tuple(layers), causal, final, length)
+    notes += [assumptions(config.assumed), base.NO_FACTOR, *base.no_biases(source, *BIASES)]
+    blocks = base.Layers(tuple(layers), causal, final, length)
     fields = {
         "n_layers": len(layers), "d_model": d, "n_heads": heads, "d_head": size, "d_mlp": layers[0].mlp.d_mlp,  # type: ignore[union-attr]
         "act_fn": word, "norm_first": first, "causal": causal,
     }  # fmt: skip
     module = _Masked(source.original, _encoder(source, prefix)) if causal and source.original is not None else None
-    return Conversion(
+    return base.Conversion(
         "torch.nn.TransformerEncoder", fields, tensors | ends, blocks=blocks, notes=tuple(notes), module=module
     )
 
@@ -124,12 +111,12 @@ class _Masked(nn.Module):
             hook.remove()
 
 
-def _encoder(source: Source, prefix: str) -> nn.Module:
+def _encoder(source: base.Source, prefix: str) -> nn.Module:
     assert source.module is not None
     return source.module.get_submodule(prefix.rstrip(".")) if prefix else source.module
 
 
-def _settings(source: Source, prefix: str) -> dict[str, Any]:
+def _settings(source: base.Source, prefix: str) -> dict[str, Any]:
     """Read the settings of the layers from the module, if one was given."""
     if source.module is None:
         return {}
@@ -149,14 +136,14 @@ def _settings(source: Source, prefix: str) -> dict[str, Any]:
     }
 
 
-def _layer(weights: NamedTensors, at: str, d: int, heads: int) -> tuple[dict[str, Tensor], int]:
+def _layer(weights: base.NamedTensors, at: str, d: int, heads: int) -> tuple[dict[str, Tensor], int]:
     """Return the tensors of one layer under interp's names, and the width of its MLP."""
     tensors: dict[str, Tensor] = {}
     matrix = weights.take(f"{at}self_attn.in_proj_weight", 3 * d, d)
     bias = weights.maybe(f"{at}self_attn.in_proj_bias", 3 * d)
     for name, part, b in zip("QKV", matrix.split(d), bias.split(d)):
-        tensors[f"attn.W_{name}"], tensors[f"attn.b_{name}"] = split_heads(part, heads), b.reshape(heads, -1)
-    tensors["attn.W_O"] = join_heads(weights.take(f"{at}self_attn.out_proj.weight", d, d), heads)
+        tensors[f"attn.W_{name}"], tensors[f"attn.b_{name}"] = base.split_heads(part, heads), b.reshape(heads, -1)
+    tensors["attn.W_O"] = base.join_heads(weights.take(f"{at}self_attn.out_proj.weight", d, d), heads)
     tensors["attn.b_O"] = weights.maybe(f"{at}self_attn.out_proj.bias", d)
     inner = weights.take(f"{at}linear1.weight", None, d)
     tensors["mlp.W_in"], tensors["mlp.b_in"] = inner.T, weights.maybe(f"{at}linear1.bias", len(inner))
@@ -168,7 +155,9 @@ def _layer(weights: NamedTensors, at: str, d: int, heads: int) -> tuple[dict[str
     return tensors, len(inner)
 
 
-def _ends(weights: NamedTensors, d: int, config: Mapping[str, Any]) -> tuple[dict[str, Tensor], int | None, list[str]]:
+def _ends(
+    weights: base.NamedTensors, d: int, config: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], int | None, list[str]]:
     """Find embedding, positions and readout among the remaining tensors: named by the user, or the only candidates."""
     left = {name: tensor for name, tensor in weights.left.items() if tensor.is_floating_point()}
     flat = {name: t.reshape(-1, d) if t.ndim == 3 and 1 in t.shape[:2] else t for name, t in left.items()}
@@ -214,4 +203,4 @@ def _ends(weights: NamedTensors, d: int, config: Mapping[str, Any]) -> tuple[dic
     return tensors, length, notes
 
 
-READERS = (Reader("torch.nn.TransformerEncoder", lambda s: any(map(FIRST.match, s.tensors)), _read, SETTINGS),)
+READERS = (base.Reader("torch.nn.TransformerEncoder", lambda s: any(map(FIRST.match, s.tensors)), _read, SETTINGS),)

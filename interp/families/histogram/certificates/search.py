@@ -18,15 +18,7 @@ from interp.certificates.check.sequences import sentence
 from interp.certificates.evidence import Finding, register_evidence, round_bound_down
 from interp.certificates.evidence_parts import counterexamples
 from interp.errors import InterpError
-from interp.families.histogram.certificates.spaces import (
-    Multisets,
-    Nodes,
-    Slots,
-    Space,
-    affine_below,
-    interval_below,
-    space_of,
-)
+from interp.families.histogram.certificates import spaces
 from interp.families.histogram.certificates.tables import Tables, tables_of
 from interp.families.histogram.certificates.walk import WalkCounts
 from interp.families.histogram.occurrences import declared
@@ -77,7 +69,7 @@ class Ledger:
 class Open:
     """Undecided nodes, with the classes not yet proved to be below the right one, and where to split each node."""
 
-    nodes: Nodes
+    nodes: spaces.Nodes
     classes: np.ndarray
     at: np.ndarray
 
@@ -99,7 +91,7 @@ class Search:
     counts, so that a verdict does not depend on the machine's load.
     """
 
-    def __init__(self, tables: Tables, space: Space, need: np.ndarray, slack: np.ndarray) -> None:
+    def __init__(self, tables: Tables, space: spaces.Space, need: np.ndarray, slack: np.ndarray) -> None:
         self.tables, self.space, self.need, self.slack, self.target = tables, space, need, slack, need
         self.ledger = Ledger.of(tables.L)
         self.steps = 0.0
@@ -179,7 +171,7 @@ class Search:
         return Open(nodes[rest], classes[rest], at)
 
     def _surely_wrong(
-        self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,
+        self, nodes: spaces.Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,
         ends: np.ndarray | None, least: np.ndarray,
     ) -> np.ndarray:  # fmt: skip
         """Return a mask of the (node, class) pairs for which -weight . relu(z) exceeds `least` on the whole node."""
@@ -199,7 +191,7 @@ class Search:
         np.maximum.at(book.need, count[equal], need[equal])
 
     def _below(
-        self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,
+        self, nodes: spaces.Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,
         ends: np.ndarray | None, target: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """Return a lower bound on weight . relu(z) per (node, class), and values that guide the next split.
@@ -208,7 +200,7 @@ class Search:
         is not above the target.
         """
         low, high = lo[row], hi[row]
-        best = interval_below(weight, low, high)
+        best = spaces.interval_below(weight, low, high)
         guide = np.zeros((len(row), 0))
         self.steps += 4 * weight.size
         if (todo := np.flatnonzero(~(best > target))).size:
@@ -274,7 +266,7 @@ def join_open(parts: list[Open]) -> Open:
     """Concatenate lists of undecided nodes."""
     if len(parts) == 1:
         return parts[0]
-    nodes = Nodes.joined([part.nodes for part in parts])
+    nodes = spaces.Nodes.joined([part.nodes for part in parts])
     return Open(nodes, *(np.concatenate([getattr(part, name) for part in parts]) for name in ("classes", "at")))
 
 
@@ -292,12 +284,12 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
         raise InterpError("a model of one output has no margin: no evidence")
     tables, parts, bounds = tables_of(model), [], []
     for token in range(tables.T):
-        space = space_of(tables, token)
+        space = spaces.space_of(tables, token)
         if space is None:
             raise InterpError(f"no evidence: the softmax weight of token {token} underflows next to another's")
         cuts, least = _cut(tables, space, certificate.worst_margin / 2)
         bounds.append(least)
-        parts.append(cuts if isinstance(space, Multisets) else None)
+        parts.append(cuts if isinstance(space, spaces.Multisets) else None)
         if sum(len(part) for part in parts if part) > MOST_PARTS:
             raise InterpError(f"evidence would need more than {MOST_PARTS:,} parts")
     shape = declared(model.task)
@@ -315,7 +307,7 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
     return Finding("sequences", domain, parts, margin, subject, rounding)
 
 
-def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], float]:
+def _cut(tables: Tables, space: spaces.Space, least: float) -> tuple[list[int | None], float]:
     """Return the parts in order, each as the token by which it is split (None: not split), and the smallest bound."""
     roots, smallest = space.roots(), float("inf")
     cuts: list[int | None] = [None] * len(roots)
@@ -329,10 +321,10 @@ def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], 
         bounds, at = _below(tables, space, nodes, least)
         leaf, weak = space.is_leaf(nodes), bounds <= least
         smallest = min(smallest, float(bounds[~weak].min(initial=float("inf"))))
-        if (weak & leaf).any() or (weak.any() and not isinstance(space, Multisets)):
+        if (weak & leaf).any() or (weak.any() and not isinstance(space, spaces.Multisets)):
             raise InterpError(f"a margin of {bounds[weak].min():.3g} is too small for evidence")
         if weak.any():
-            assert isinstance(space, Multisets)
+            assert isinstance(space, spaces.Multisets)
             children, parents = space.children(nodes[weak], at[weak])
             new = np.arange(len(cuts), len(cuts) + len(children))
             cuts += [None] * len(children)
@@ -350,20 +342,20 @@ def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], 
     return ordered, smallest
 
 
-def _below(tables: Tables, space: Space, nodes: Nodes, least: float) -> tuple[np.ndarray, np.ndarray]:
+def _below(tables: Tables, space: spaces.Space, nodes: spaces.Nodes, least: float) -> tuple[np.ndarray, np.ndarray]:
     """Return, per node, a lower bound on the right output minus any other one, and the token by which to split it."""
     lo, hi, ends = space.interval(nodes)
     row, j = np.nonzero(np.arange(tables.lead.shape[1]) != tables.classes[nodes.count - 1][:, None])
     count = nodes.count[row] - 1
     weight, bias = tables.lead[count, j], tables.lead_bias[count, j]
-    best, at = interval_below(weight, lo[row], hi[row]) + bias, np.zeros(len(nodes), dtype=int)
+    best, at = spaces.interval_below(weight, lo[row], hi[row]) + bias, np.zeros(len(nodes), dtype=int)
     if (todo := np.flatnonzero(best <= least)).size:
         bounds, guide = space.below(nodes, row[todo], weight[todo], lo[row[todo]], hi[row[todo]], ends)
         best[todo] = np.maximum(best[todo], bounds + bias[todo])
         weak = best[todo] <= least
         at = space.where(nodes, row[todo[weak]], guide[weak])
-    if isinstance(space, Slots) and (todo := np.flatnonzero(best <= least)).size:
-        slope, offset = affine_below(weight[todo], lo[row[todo]], hi[row[todo]], parallel=True)
+    if isinstance(space, spaces.Slots) and (todo := np.flatnonzero(best <= least)).size:
+        slope, offset = spaces.affine_below(weight[todo], lo[row[todo]], hi[row[todo]], parallel=True)
         best[todo] = np.maximum(best[todo], space.least_product(nodes[row[todo]], slope) + offset + bias[todo])
     bounds = np.full(len(nodes), np.inf)
     np.minimum.at(bounds, row, best)

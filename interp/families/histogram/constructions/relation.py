@@ -73,19 +73,10 @@ from interp.families.histogram.constructions.readout import (
     pad_columns,
     with_silent_bos,
 )
-from interp.families.histogram.theory.frames import (
-    binary_code,
-    circle_points,
-    kappa_threshold,
-    overlaps,
-    quarter_circle_points,
-    simplex_dimension,
-    simplex_groups,
-    simplex_sum,
-)
+from interp.families.histogram.theory import frames
 from interp.models.constructions import ConstructedWeights
 
-CODES = {"binary": binary_code, "circle": circle_points, "quarter-circle": quarter_circle_points}
+CODES = {"binary": frames.binary_code, "circle": frames.circle_points, "quarter-circle": frames.quarter_circle_points}
 
 # ---------------------------------------------------------------- raw scores
 
@@ -117,9 +108,9 @@ def simplex(want: Wanted, alpha: float = 1.0) -> ConstructedWeights:
     """
     T, L = want.T, want.L
     why = f"T - floor(T/L) + 1: simplices of at least L = {L} points each and one shared coordinate"
-    d, p = want.sizes(simplex_dimension(T, L) + 1, 1, why)
-    groups = simplex_groups(T, L, d - 1)
-    return _shared_coordinate(want, d, p, simplex_sum(T, groups), alpha, {"groups": float(groups)})
+    d, p = want.sizes(frames.simplex_dimension(T, L) + 1, 1, why)
+    groups = frames.simplex_groups(T, L, d - 1)
+    return _shared_coordinate(want, d, p, frames.simplex_sum(T, groups), alpha, {"groups": float(groups)})
 
 
 def counter_frame(want: Wanted, alpha: float = 1.0, seed: int = 0) -> ConstructedWeights:
@@ -187,9 +178,9 @@ def code(want: Wanted, kappa: float | None = None, alpha: float | None = None) -
     coordinates = "two more for alpha and the counter" if printed else "one for the counter"
     why = f"{width} coordinates for the {name} code and {coordinates}"
     d, p = want.sizes(width + 1 + printed, 1, why)
-    span = overlaps(vectors)
+    span = frames.overlaps(vectors)
     eps = 1 - span.highest
-    least = kappa_threshold(eps, L, span.lowest)
+    least = frames.kappa_threshold(eps, L, span.lowest)
     kappa = math.log(10 * L) / eps if kappa is None else kappa
     alpha = 0.3 / math.sqrt(kappa) if alpha is None and kappa > 0 else alpha
     if not kappa > least:

@@ -18,16 +18,7 @@ symbol from every row, not only from CLS.
 
 from math import exp, sqrt
 
-from interp.families.languages.constructions.rules import (
-    Block,
-    HeadRule,
-    NeuronRule,
-    Recognizer,
-    Stream,
-    everywhere,
-    norm_of,
-    positive,
-)
+from interp.families.languages.constructions import rules
 from interp.families.languages.tasks.regular import First
 from interp.families.languages.theory import values as theory
 from interp.models.constructions import Construct, register_construction
@@ -47,16 +38,19 @@ def first(
     with layer norm and eps = 0, the cross-entropy of every string is ln(1 + exp(-output_scale sqrt(6))).
     beyond: "refuse" or "warn" if a string is too long for the number format. Raises InterpError for invalid values.
     """
-    stream = Stream(("[i=1]", "[0]", "[1]", "[CLS]", "[i=1, w=1]", "s"), doubled=layer_norm)
-    sharpness = positive("c", c or 1 / sqrt(stream.d_model))
-    asking = everywhere(("[0]", "[1]", "[CLS]"), sharpness) if layer_norm else {"[CLS]": sharpness}
-    look = HeadRule(matches=[(asking, {"[i=1]": 1})], moves=[({"[i=1, w=1]": 1, "[i=1]": -0.5}, {"s": 1})])
-    proof = Recognizer(
+    stream = rules.Stream(("[i=1]", "[0]", "[1]", "[CLS]", "[i=1, w=1]", "s"), doubled=layer_norm)
+    sharpness = rules.positive("c", c or 1 / sqrt(stream.d_model))
+    asking = rules.everywhere(("[0]", "[1]", "[CLS]"), sharpness) if layer_norm else {"[CLS]": sharpness}
+    look = rules.HeadRule(matches=[(asking, {"[i=1]": 1})], moves=[({"[i=1, w=1]": 1, "[i=1]": -0.5}, {"s": 1})])
+    proof = rules.Recognizer(
         name="languages/first",
         task=First(),
         stream=stream,
         words={"0": {"[0]": 1}, "1": {"[1]": 1}, "[CLS]": {"[CLS]": 1}},
-        blocks=[Block(neurons=[NeuronRule({"[i=1]": 1, "[0]": -1, "[CLS]": -1}, {"[i=1, w=1]": 1})]), Block([look])],
+        blocks=[
+            rules.Block(neurons=[rules.NeuronRule({"[i=1]": 1, "[0]": -1, "[CLS]": -1}, {"[i=1, w=1]": 1})]),
+            rules.Block([look]),
+        ],
         answer="s",
         positions="first",
         claim="right on every string: s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2)",
@@ -67,4 +61,4 @@ def first(
         numbers={"c": sharpness, "s_times_n": exp(sharpness) / 2},
     )
     arguments = {"layer_norm": layer_norm, "eps": float(eps), "c": float(c), "output_scale": float(output_scale)}
-    return proof.build({**arguments, "beyond": beyond}, output_scale, norm_of(layer_norm, eps), beyond)
+    return proof.build({**arguments, "beyond": beyond}, output_scale, rules.norm_of(layer_norm, eps), beyond)

@@ -27,16 +27,7 @@ norm with eps = 0 cannot scale. The tenth component is unused, as in the publish
 
 from math import exp, sqrt, tanh
 
-from interp.families.languages.constructions.rules import (
-    Block,
-    HeadRule,
-    NeuronRule,
-    Recognizer,
-    Stream,
-    everywhere,
-    norm_of,
-    positive,
-)
+from interp.families.languages.constructions import rules
 from interp.families.languages.tasks.regular import Parity
 from interp.families.languages.theory import values as theory
 from interp.models.constructions import Construct, register_construction
@@ -66,23 +57,23 @@ def parity(
     long for the number format. Raises InterpError for invalid values.
     """
     names = ("i/n", "cos(i pi)", "[0]", "[1]", "[CLS]", "k/n", "1/n", "[i=k]/n", "s", "empty")
-    stream = Stream(names, doubled=layer_norm)
-    sharpness = positive("c", c or 1 / sqrt(stream.d_model / 2))
-    asking = everywhere(("[0]", "[1]", "[CLS]"), sharpness) if layer_norm else {"[CLS]": sharpness}
-    average = HeadRule(moves=[({"[1]": 1}, {"k/n": 1}), ({"[CLS]": 1}, {"1/n": 1})])
+    stream = rules.Stream(names, doubled=layer_norm)
+    sharpness = rules.positive("c", c or 1 / sqrt(stream.d_model / 2))
+    asking = rules.everywhere(("[0]", "[1]", "[CLS]"), sharpness) if layer_norm else {"[CLS]": sharpness}
+    average = rules.HeadRule(moves=[({"[1]": 1}, {"k/n": 1}), ({"[CLS]": 1}, {"1/n": 1})])
     hat = [
-        NeuronRule({"k/n": 1, "i/n": -1, "1/n": -1}, {"[i=k]/n": 1}),
-        NeuronRule({"k/n": 1, "i/n": -1}, {"[i=k]/n": -2}),
-        NeuronRule({"k/n": 1, "i/n": -1, "1/n": 1}, {"[i=k]/n": 1}),
+        rules.NeuronRule({"k/n": 1, "i/n": -1, "1/n": -1}, {"[i=k]/n": 1}),
+        rules.NeuronRule({"k/n": 1, "i/n": -1}, {"[i=k]/n": -2}),
+        rules.NeuronRule({"k/n": 1, "i/n": -1, "1/n": 1}, {"[i=k]/n": 1}),
     ]
-    odd = HeadRule(matches=[(asking, {"cos(i pi)": -1})], moves=[({"[i=k]/n": 1}, {"s": 1})])
-    even = HeadRule(matches=[(asking, {"cos(i pi)": 1})], moves=[({"[i=k]/n": 1}, {"s": -1})])
-    proof = Recognizer(
+    odd = rules.HeadRule(matches=[(asking, {"cos(i pi)": -1})], moves=[({"[i=k]/n": 1}, {"s": 1})])
+    even = rules.HeadRule(matches=[(asking, {"cos(i pi)": 1})], moves=[({"[i=k]/n": 1}, {"s": -1})])
+    proof = rules.Recognizer(
         name="languages/parity",
         task=Parity(),
         stream=stream,
         words={"0": {"[0]": 1}, "1": {"[1]": 1}, "[CLS]": {"[CLS]": 1}},
-        blocks=[Block([average], hat), Block([odd, even])],
+        blocks=[rules.Block([average], hat), rules.Block([odd, even])],
         answer="s",
         positions="parity",
         claim="right on every string: s > 0 if and only if the number of ones is odd; n^2 |s| tends to 2 tanh(c)",
@@ -96,4 +87,4 @@ def parity(
         numbers={"c": sharpness, "s_times_n_squared": 2 * tanh(sharpness)},
     )
     arguments = {"layer_norm": layer_norm, "eps": float(eps), "c": float(c), "output_scale": float(output_scale)}
-    return proof.build({**arguments, "beyond": beyond}, output_scale, norm_of(layer_norm, eps), beyond)
+    return proof.build({**arguments, "beyond": beyond}, output_scale, rules.norm_of(layer_norm, eps), beyond)

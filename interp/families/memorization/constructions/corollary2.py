@@ -19,18 +19,8 @@ import torch
 from jaxtyping import Int
 
 from interp.errors import InterpError
+from interp.families.memorization.constructions import theorem1
 from interp.families.memorization.constructions.models import constructed, target_hash
-from interp.families.memorization.constructions.theorem1 import (
-    CONDITION_LIMIT,
-    Keys,
-    draw_until_good,
-    layer_tensors,
-    refuse_condition,
-    refuse_error,
-    smallest_lead,
-    solve,
-    target_map,
-)
 from interp.families.memorization.tasks.tables import table_task
 from interp.families.memorization.theory.attention_heads import attention_matrix
 from interp.families.memorization.theory.kl import kl_divergence
@@ -79,7 +69,7 @@ def _weights(
 ) -> ConstructedWeights:  # fmt: skip
     n, k = checked.n_tokens, checked.order
     _check(checked, length)
-    small_U, small_E = target_map(checked, rank, W_U, W_E, seed)
+    small_U, small_E = theorem1.target_map(checked, rank, W_U, W_E, seed)
     d = n + length
     if len(small_U) > d:
         raise InterpError(f"the target has rank {len(small_U)}, more than the {d} = {n} + {length} dimensions")
@@ -92,22 +82,22 @@ def _weights(
 
     windows = np.array(checked.contexts)
     keys = _draw(windows, n, length, heads, lead, max_draws, np.random.default_rng(seed))
-    refuse_condition(keys.condition, keys.draws, "give more heads (spare) or another seed")
+    theorem1.refuse_condition(keys.condition, keys.draws, "give more heads (spare) or another seed")
     W_OV = np.zeros((heads, d, d))
-    W_OV[:, :n] = solve(keys.matrix, wide_E - keys.W_E[windows[:, -1]]).reshape(heads, n, d)
+    W_OV[:, :n] = theorem1.solve(keys.matrix, wide_E - keys.W_E[windows[:, -1]]).reshape(heads, n, d)
 
     target, errors, logits = small_E @ small_U, [], np.empty(0)
     for end in sorted({k, length}):
         mixed = attention_matrix(_sequences(windows, end, n), keys.W_E, keys.W_pos, keys.W_QK) @ W_OV.reshape(-1, d)
         logits = (keys.W_E[windows[:, -1]] + mixed) @ wide_U
         errors.append(float(np.abs(logits - target).max()))
-    refuse_error(max(errors), target, keys, "give more heads (spare), a larger lead, or another seed")
+    theorem1.refuse_error(max(errors), target, keys, "give more heads (spare), a larger lead, or another seed")
     return ConstructedWeights(
-        tensors=layer_tensors(keys.W_E, keys.W_pos, wide_U, W_Q=keys.W_QK, W_O=W_OV),
+        tensors=theorem1.layer_tensors(keys.W_E, keys.W_pos, wide_U, W_Q=keys.W_QK, W_O=W_OV),
         directions={"position": torch.from_numpy(keys.W_pos.copy())},
         claim=f"at positions {k} to {length} of every sequence, the logits are those of the given map of the last {k} "
         "tokens",
-        margin=smallest_lead(logits),
+        margin=theorem1.smallest_lead(logits),
         notes=("Dana 2024, Corollary 2, repaired as in erratum 9: as printed it is not established",),
         numbers={
             "n_heads": float(heads),
@@ -139,13 +129,13 @@ def _draw(
     lead: float,
     max_draws: int,
     rng: np.random.Generator,
-) -> Keys:
+) -> theorem1.Keys:
     """Return the first draw of keys with a well-conditioned attention matrix, otherwise the best draw."""
     k, d = windows.shape[1], n + length
     W_pos = np.zeros((length, d))
     W_pos[:, n:] = np.eye(length)
 
-    def draw(spread: float, number: int) -> Keys:
+    def draw(spread: float, number: int) -> theorem1.Keys:
         content = rng.standard_normal((n, n))
         block = rng.standard_normal((heads, n, n)) * spread / n
         offsets = rng.standard_normal((heads, k)) * spread / 2
@@ -161,9 +151,9 @@ def _draw(
         W_E = np.hstack([content, np.zeros((n, length))])
         mixed = attention_matrix(_sequences(windows, k, n), W_E, W_pos, W_QK).reshape(len(windows), heads, d)
         matrix = np.ascontiguousarray(mixed[:, :, :n]).reshape(len(windows), -1)
-        return Keys(W_E, W_pos, W_QK, matrix, np.linalg.svd(matrix, compute_uv=False), number, mask)
+        return theorem1.Keys(W_E, W_pos, W_QK, matrix, np.linalg.svd(matrix, compute_uv=False), number, mask)
 
-    return draw_until_good(draw, lambda keys: (keys.condition,), max_draws, CONDITION_LIMIT)
+    return theorem1.draw_until_good(draw, lambda keys: (keys.condition,), max_draws, theorem1.CONDITION_LIMIT)
 
 
 def _sequences(windows: Int[np.ndarray, "contexts k"], end: int, n: int) -> Int[np.ndarray, "contexts end"]:
