@@ -173,7 +173,7 @@ class Quotients:
         tables = model.token_tables()
         assert tables.scores is not None
         scores = tables.scores[0, :, shape.query]
-        seen = self._tokens_in_inputs(shape)
+        seen = [*shape.counted, *shape.marks.nonzero()[:, 0].tolist()]
         shares = torch.zeros_like(scores)
         shares[:, seen] = (scores[:, seen] - scores[:, seen].amax(-1, keepdim=True)).exp()
         weights = shares.numpy()
@@ -182,10 +182,6 @@ class Quotients:
         self.offset = tables.offset[0, shape.query].numpy()
         self.weights = self._by_count(weights, shape)
         self.terms = self._by_count(weights[..., None] * logits, shape)
-
-    @staticmethod
-    def _tokens_in_inputs(shape: CountedShape) -> list[int]:
-        return [*shape.counted, *shape.marks.nonzero()[:, 0].tolist()]
 
     @staticmethod
     def _by_count(by_token: np.ndarray, shape: CountedShape) -> np.ndarray:

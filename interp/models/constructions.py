@@ -18,7 +18,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, check_one_of, cut, quoted
 from interp.models.architecture.limits import LengthLimit
-from interp.models.spec import ModelSpec
+from interp.models.spec import Construction, ModelSpec, Scalar
 from interp.tasks import Task
 from interp.tasks.registry import load_plug_ins
 
@@ -62,6 +62,15 @@ class Construct:
     spec: ModelSpec
     task: Task
     weights: ConstructedWeights
+
+    @classmethod
+    def of(
+        cls, name: str, task: Task, weights: ConstructedWeights, arguments: Mapping[str, Scalar], variant: str = "",
+        **settings: Any,
+    ) -> Construct:  # fmt: skip
+        """Return weights with their spec, in float64, which has the other settings and records name and arguments."""
+        origin = Construction(name=name, variant=variant, arguments=tuple(arguments.items()))
+        return cls(ModelSpec(task=task.ref, dtype="float64", origin=origin, **settings), task, weights)
 
     def model(
         self, *, seed: int = 0, device: str | torch.device = "cpu", dtype: torch.dtype | str | None = None

@@ -32,7 +32,7 @@ import torch
 from interp.errors import InterpError, check_size
 from interp.families.count01.tasks import Count01
 from interp.models.constructions import Construct, ConstructedWeights, register_construction
-from interp.models.spec import Construction, Layer, ModelSpec
+from interp.models.spec import Layer
 
 SAFE_MARGIN = 1e-12
 """Smallest |y - a| that is accepted: below it, the rounding of y in float64 (about 1e-15 N) is no longer negligible."""
@@ -92,14 +92,6 @@ def minimal(N: int = 8, n_max: int = 200) -> Construct:
         "unembed.b_U": bias,
     }
     task = Count01()
-    spec = ModelSpec(
-        task=task.ref,
-        d_model=1,
-        layers=(Layer(n_heads=1, d_head=1, scale=1.0),),
-        readout_at="=",
-        dtype="float64",
-        origin=Construction(name="count01/minimal", arguments=(("N", N), ("n_max", n_max))),
-    )
     weights = ConstructedWeights(
         tensors,
         directions={"y": torch.ones(1, dtype=torch.float64)},
@@ -107,4 +99,7 @@ def minimal(N: int = 8, n_max: int = 200) -> Construct:
         margin=margin(N, n_max),
         notes=(f"largest n2 at N = {N}: {largest_n2(N)}", "errata 1 and appendix A of the Count01 paper"),
     )
-    return Construct(spec, task, weights)
+    return Construct.of(
+        "count01/minimal", task, weights, {"N": N, "n_max": n_max},
+        d_model=1, layers=(Layer(n_heads=1, d_head=1, scale=1.0),), readout_at="=",
+    )  # fmt: skip

@@ -48,7 +48,7 @@ import torch
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks.addition import Addition
 from interp.models.constructions import Construct, ConstructedWeights, register_construction
-from interp.models.spec import MLP, Bias, Construction, Layer, ModelSpec, Scalar
+from interp.models.spec import MLP, Bias, Layer, Scalar
 
 
 @register_construction("algorithmic/addition-exact")
@@ -115,15 +115,6 @@ def addition(
     arguments: dict[str, Scalar] = {
         "base": base, "digits": digits, "beta": beta, "order": order, "lead": lead, "plus": plus, "equals": equals,
     }  # fmt: skip
-    spec = ModelSpec(
-        task=task.ref,
-        d_model=4,
-        layers=(Layer(n_heads=2, d_head=2, scale=1.0, bias=Bias(q=True), mlp=MLP(d_mlp=2)),),
-        positions="learned",
-        max_length=task.length,
-        dtype="float64",
-        origin=Construction(name="algorithmic/addition-exact", arguments=tuple(arguments.items())),
-    )
     weights = ConstructedWeights(
         tensors,
         directions={"value": value, "asked": asked, "place": place, "square": square},
@@ -132,7 +123,11 @@ def addition(
         notes=("whenever there is a carry, the margin is attained up to the error of the averages",),
         numbers={"beta": beta, "error_of_the_sum": error},
     )
-    return Construct(spec, task, weights)
+    return Construct.of(
+        "algorithmic/addition-exact", task, weights, arguments,
+        d_model=4, layers=(Layer(n_heads=2, d_head=2, scale=1.0, bias=Bias(q=True), mlp=MLP(d_mlp=2)),),
+        positions="learned", max_length=task.length,
+    )  # fmt: skip
 
 
 def _elsewhere(n: int, beta: float) -> float:

@@ -29,7 +29,7 @@ import torch
 from interp.errors import InterpError, check_size
 from interp.families.algorithmic.tasks.induction import Induction
 from interp.models.constructions import Construct, ConstructedWeights, register_construction
-from interp.models.spec import Construction, Layer, ModelSpec
+from interp.models.spec import Layer
 
 
 def margin(task: Induction, beta: float, gamma: float, gain: float) -> float:
@@ -81,16 +81,6 @@ def induction(
     tensors["unembed.W_U"] = answer.T.contiguous()
     arguments = {"v": v, "length": length, "shortest": shortest, "longest": longest, "n_heads": n_heads,
                  "beta": float(beta), "gamma": float(gamma), "gain": float(gain)}  # fmt: skip
-    spec = ModelSpec(
-        task=task.ref,
-        d_model=d,
-        layers=(Layer(n_heads=n_heads, d_head=d_head, scale=1.0),) * 2,
-        positions="learned",
-        max_length=n,
-        readout_bias=False,
-        dtype="float64",
-        origin=Construction(name="algorithmic/induction-exact", arguments=tuple(arguments.items())),
-    )
     weights = ConstructedWeights(
         tensors,
         directions=directions,
@@ -100,4 +90,8 @@ def induction(
         notes=("the margin is a lower bound", f"heads 0.0 and 1.{n_heads - 1} work, the others are zero"),
         numbers={"beta": float(beta), "gamma": float(gamma), "gain": float(gain)},
     )
-    return Construct(spec, task, weights)
+    return Construct.of(
+        "algorithmic/induction-exact", task, weights, arguments,
+        d_model=d, layers=(Layer(n_heads=n_heads, d_head=d_head, scale=1.0),) * 2,
+        positions="learned", max_length=n, readout_bias=False,
+    )  # fmt: skip

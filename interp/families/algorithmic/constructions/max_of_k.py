@@ -28,7 +28,7 @@ import torch
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks.max_of_k import MaxOfK
 from interp.models.constructions import Construct, ConstructedWeights, register_construction
-from interp.models.spec import Construction, Layer, ModelSpec
+from interp.models.spec import Layer
 
 
 @register_construction("algorithmic/max-of-k-exact")
@@ -55,14 +55,6 @@ def max_of_k(K: int = 4, v: int = 64, beta: float = 8.0) -> Construct:
         "unembed.W_U": readout,
         "unembed.b_U": -(numbers**2),
     }
-    spec = ModelSpec(
-        task=task.ref,
-        d_model=2,
-        layers=(Layer(n_heads=1, d_head=1, scale=1.0),),
-        readout_at="=",
-        dtype="float64",
-        origin=Construction(name="algorithmic/max-of-k-exact", arguments=(("K", K), ("v", v), ("beta", beta))),
-    )
     weights = ConstructedWeights(
         tensors,
         directions={"number": number, "=": equals},
@@ -71,4 +63,7 @@ def max_of_k(K: int = 4, v: int = 64, beta: float = 8.0) -> Construct:
         notes=("the margin is attained at one 1 among zeros",),
         numbers={"beta": beta, "largest_shortfall": K * math.exp(-beta) / (1 + K * math.exp(-beta))},
     )
-    return Construct(spec, task, weights)
+    return Construct.of(
+        "algorithmic/max-of-k-exact", task, weights, {"K": K, "v": v, "beta": beta},
+        d_model=2, layers=(Layer(n_heads=1, d_head=1, scale=1.0),), readout_at="=",
+    )  # fmt: skip

@@ -32,7 +32,7 @@ from torch import Tensor
 from interp.errors import InterpError
 from interp.families.algorithmic.tasks.modular_addition import ModularAddition
 from interp.models.constructions import Construct, ConstructedWeights, register_construction
-from interp.models.spec import MLP, Construction, Layer, ModelSpec
+from interp.models.spec import MLP, Layer
 
 
 def margin(p: int, frequencies: tuple[int, ...]) -> float:
@@ -80,16 +80,6 @@ def modular_addition(p: int = 113, frequencies: str = "14 35 41 42 52") -> Const
         "blocks.0.mlp.b_out": torch.zeros(4 * n_freq, dtype=torch.float64),
         "unembed.W_U": readout,
     }
-    text = " ".join(map(str, ks))
-    spec = ModelSpec(
-        task=task.ref,
-        d_model=4 * n_freq,
-        layers=(Layer(n_heads=1, d_head=2 * n_freq, mlp=MLP(d_mlp=2 * p * n_freq)),),
-        readout_at="=",
-        readout_bias=False,
-        dtype="float64",
-        origin=Construction(name="algorithmic/modular-addition-fourier", arguments=(("p", p), ("frequencies", text))),
-    )
     weights = ConstructedWeights(
         tensors,
         directions=_directions_by_name(ks, in_cos, in_sin, out_cos, out_sin),
@@ -99,7 +89,11 @@ def modular_addition(p: int = 113, frequencies: str = "14 35 41 42 52") -> Const
         notes=("the algorithm that Zhong et al. 2023 call pizza",),
         numbers={"h": h, "frequencies": float(n_freq)},
     )
-    return Construct(spec, task, weights)
+    return Construct.of(
+        "algorithmic/modular-addition-fourier", task, weights, {"p": p, "frequencies": " ".join(map(str, ks))},
+        d_model=4 * n_freq, layers=(Layer(n_heads=1, d_head=2 * n_freq, mlp=MLP(d_mlp=2 * p * n_freq)),),
+        readout_at="=", readout_bias=False,
+    )  # fmt: skip
 
 
 def _checked(p: int, frequencies: str) -> tuple[int, ...]:

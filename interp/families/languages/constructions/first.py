@@ -60,5 +60,5 @@ def first(
         value=lambda symbols: theory.first(symbols, sharpness),
         numbers={"c": sharpness, "s_times_n": exp(sharpness) / 2},
     )
-    arguments = {"layer_norm": layer_norm, "eps": float(eps), "c": float(c), "output_scale": float(output_scale)}
-    return proof.build({**arguments, "beyond": beyond}, output_scale, rules.norm_of(layer_norm, eps), beyond)
+    arguments = {"layer_norm": layer_norm, "eps": float(eps), "c": float(c)}
+    return proof.build(arguments, output_scale, rules.norm_of(layer_norm, eps), beyond)

@@ -52,5 +52,5 @@ def one(layer_norm: bool = False, eps: float = 0.0, output_scale: float = 1.0, b
         value=theory.one,
         numbers={"s_times_n": 0.5},
     )
-    arguments = {"layer_norm": layer_norm, "eps": float(eps), "output_scale": float(output_scale)}
-    return proof.build({**arguments, "beyond": beyond}, output_scale, norm_of(layer_norm, eps), beyond)
+    arguments = {"layer_norm": layer_norm, "eps": float(eps)}
+    return proof.build(arguments, output_scale, norm_of(layer_norm, eps), beyond)

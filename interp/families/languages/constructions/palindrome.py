@@ -75,7 +75,6 @@ from interp.families.languages.constructions.rules import (
 from interp.families.languages.tasks.palindrome import Palindrome
 from interp.families.languages.theory import values as theory
 from interp.models.constructions import Construct, register_construction
-from interp.models.spec import Scalar
 
 LONGEST_BINARY = {"float64": 95, "float32": 42, "float16": 18, "bfloat16": 13}
 """Largest number of symbols by number format, as measured: about twice the number of mantissa bits."""
@@ -121,8 +120,7 @@ def binary(c: float, tolerance: float, output_scale: float, beyond: str) -> Cons
         numbers={"c": step, "base": exp(step)},
         tolerance=tolerance or None,
     )
-    arguments: dict[str, Scalar] = {"c": float(c), "tolerance": float(tolerance), "output_scale": float(output_scale)}
-    return proof.build({**arguments, "beyond": beyond}, output_scale, None, beyond)
+    return proof.build({"c": float(c), "tolerance": float(tolerance)}, output_scale, None, beyond)
 
 
 def largest_length(tolerance: float) -> int:
@@ -182,13 +180,7 @@ def mirror(tolerance: float, layer_norm: bool, norm: PostNorm | None, output_sca
         numbers={"smallest_s_times_n": 2 * GAP},
         tolerance=tolerance or None,
     )
-    arguments: dict[str, Scalar] = {
-        "tolerance": float(tolerance),
-        "layer_norm": layer_norm,
-        "eps": norm.eps if norm else 0.0,
-        "output_scale": float(output_scale),
-        "beyond": beyond,
-    }
+    arguments = {"tolerance": float(tolerance), "layer_norm": layer_norm, "eps": norm.eps if norm else 0.0}
     return proof.build(arguments, output_scale, norm, beyond)
 
 

@@ -86,5 +86,5 @@ def parity(
         value=lambda symbols: theory.parity(symbols, sharpness),
         numbers={"c": sharpness, "s_times_n_squared": 2 * tanh(sharpness)},
     )
-    arguments = {"layer_norm": layer_norm, "eps": float(eps), "c": float(c), "output_scale": float(output_scale)}
-    return proof.build({**arguments, "beyond": beyond}, output_scale, rules.norm_of(layer_norm, eps), beyond)
+    arguments = {"layer_norm": layer_norm, "eps": float(eps), "c": float(c)}
+    return proof.build(arguments, output_scale, rules.norm_of(layer_norm, eps), beyond)

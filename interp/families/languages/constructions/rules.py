@@ -17,7 +17,7 @@ from interp.errors import InterpError
 from interp.families.languages.tasks.language import Language
 from interp.models.architecture.limits import LengthLimit
 from interp.models.constructions import Construct, ConstructedWeights
-from interp.models.spec import MLP, Construction, Layer, ModelSpec, Scalar
+from interp.models.spec import MLP, Layer, Scalar
 
 Combination = Mapping[str, int | float]
 
@@ -190,25 +190,11 @@ class Recognizer:
     def build(
         self, arguments: Mapping[str, Scalar], output_scale: float, norm: PostNorm | None, beyond: str
     ) -> Construct:
-        """Make weights, spec and task. arguments: recorded in the spec's origin."""
+        """Make weights, spec and task. arguments: the others, recorded in the spec's origin."""
         name = " ".join(filter(None, (self.name, self.variant)))
         limit = LengthLimit(name, self.longest, self.task.n_marks, beyond)
         scale = positive("output_scale", output_scale)
         tensors, layers = assemble(self.stream, self.task, self.words, self.blocks, self.answer, scale, norm)
-        spec = ModelSpec(
-            task=self.task.ref,
-            d_model=self.stream.d_model,
-            direction="bidirectional",
-            layers=layers,
-            positions=f"{self.positions}-doubled" if self.stream.doubled else self.positions,
-            readout="scalar",
-            readout_bias=False,
-            readout_at="[CLS]",
-            decision="sigmoid" if self.tolerance is None else "indicator",
-            tolerance=self.tolerance,
-            dtype="float64",
-            origin=Construction(name=self.name, variant=self.variant, arguments=tuple(arguments.items())),
-        )
         margin, numbers = output_scale * self.margin(limit.in_dtype(torch.float64)), dict(self.numbers)
         if norm is not None:
             # Only the answer s and its twin -s are left; with eps = 0 the norm makes them +-sqrt(d/2) at every length.
@@ -218,7 +204,14 @@ class Recognizer:
             tensors, self.stream.directions(), self.claim, margin, notes=self.notes, numbers=numbers,
             value=self.value if norm is None else None, length_limit=limit,
         )  # fmt: skip
-        return Construct(spec, self.task, weights)
+        arguments = {**arguments, "output_scale": float(output_scale), "beyond": beyond}
+        return Construct.of(
+            self.name, self.task, weights, arguments, self.variant,
+            d_model=self.stream.d_model, direction="bidirectional", layers=layers,
+            positions=f"{self.positions}-doubled" if self.stream.doubled else self.positions, readout="scalar",
+            readout_bias=False, readout_at="[CLS]", decision="sigmoid" if self.tolerance is None else "indicator",
+            tolerance=self.tolerance,
+        )  # fmt: skip
 
 
 def _attention(stream: Stream, block: Block, heads: int, width: int) -> dict[str, Tensor]:
