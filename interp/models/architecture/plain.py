@@ -13,7 +13,7 @@ from torch import Tensor
 from interp.errors import refuse_if
 from interp.models.architecture.parameters import outputs
 from interp.models.architecture.reduced import count_space_refusal
-from interp.models.architecture.stock import refusal
+from interp.models.architecture.stock import layer_of, refusal
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer
 from interp.models.spec import Layer, ModelSpec
@@ -59,7 +59,7 @@ def _of_spec(model: TaskModel) -> dict[str, Any]:
         "causal": spec.direction == "causal",
         "masks": model.task.pad_id is not None,
         "attn_only": all(layer.mlp is None for layer in spec.layers),
-        "layers": [_layer(spec, layer) for layer in spec.layers],
+        "layers": [_layer(spec.d_model, layer) for layer in spec.layers],
         "positions": _positions(spec),
         "pos_embed": True,
         "final_norm": spec.layers[-1].norm_eps if spec.final_norm != "none" else None,
@@ -71,13 +71,13 @@ def _of_spec(model: TaskModel) -> dict[str, Any]:
     }
 
 
-def _layer(spec: ModelSpec, layer: Layer) -> dict[str, Any]:
+def _layer(d_model: int, layer: Layer) -> dict[str, Any]:
     return {
         "n_heads": layer.n_heads,
         "d_head": layer.d_head,
         "mixing": layer.mixing,
         "softmax": layer.normalizer == "softmax",
-        "scale": layer.factor(spec.d_model),
+        "scale": layer.factor(d_model),
         "log_length": None if layer.log_length == "none" else layer.log_length,
         "norm": layer.norm,
         "norm_kind": layer.norm_kind,
@@ -115,35 +115,19 @@ def _of_config(model: HookedTransformer) -> dict[str, Any]:
     cfg = model.cfg
     refused = refusal(model, "the format", also=("parallel_attn_mlp",))
     refuse_if(refused, "this HookedTransformer cannot be written as plain data: ")
-    norm = "none" if cfg.normalization_type is None else "pre"
-    kind = "rms" if cfg.normalization_type in ("RMS", "RMSPre") else "layer"
-    layer = {
-        "n_heads": cfg.n_heads,
-        "d_head": cfg.d_head,
-        "mixing": "dot",
-        "softmax": True,
-        "scale": _scale(cfg),
-        "log_length": None,
-        "norm": norm,
-        "norm_kind": kind,
-        "eps": cfg.eps,
-        "key_heads": getattr(cfg, "n_key_value_heads", None) or cfg.n_heads,
-        "query_key_eps": cfg.eps if getattr(cfg, "use_qk_norm", False) else None,
-        "mlp": None if cfg.attn_only else cfg.act_fn.replace("pytorch_tanh", "new"),
-        "gated": not cfg.attn_only and bool(getattr(cfg, "gated_mlp", False)),
-        "parallel": not cfg.attn_only and bool(getattr(cfg, "parallel_attn_mlp", False)),
-    }
+    layer = layer_of(cfg, "blocks.0.", dict(model.named_parameters()))
+    own = {"scale": _scale(cfg), "parallel": not cfg.attn_only and bool(getattr(cfg, "parallel_attn_mlp", False))}
     return {
         "d_model": cfg.d_model,
         "n_out": cfg.d_vocab_out,
         "causal": cfg.attention_dir == "causal",
         "masks": False,
         "attn_only": cfg.attn_only,
-        "layers": [layer] * cfg.n_layers,
+        "layers": [_layer(cfg.d_model, layer) | own] * cfg.n_layers,
         "positions": _positions_of_config(cfg),
         "pos_embed": cfg.positional_embedding_type == "standard",
-        "final_norm": None if norm == "none" else cfg.eps,
-        "final_kind": kind,
+        "final_norm": None if layer.norm == "none" else cfg.eps,
+        "final_kind": layer.norm_kind,
         "readout": "linear",
         "max_length": cfg.n_ctx,
         "fixed_length": False,

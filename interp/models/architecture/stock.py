@@ -233,7 +233,7 @@ def to_task_model(
         at = f"blocks.{index}."
         for part in ("ln1",) if cfg.attn_only else ("ln1", "ln2"):
             _neutral_norm(cfg, tensors, at + part)
-        layers.append(_layer(cfg, at, tensors))
+        layers.append(layer_of(cfg, at, tensors))
     _neutral_norm(cfg, tensors, "ln_final")
     ours = in_task_order(
         tensors,
@@ -282,7 +282,7 @@ def in_task_order(
     return model
 
 
-def _layer(cfg: Any, at: str, tensors: dict[str, Tensor]) -> Layer:
+def layer_of(cfg: Any, at: str, tensors: dict[str, Tensor]) -> Layer:
     """Convert one block of a config to a Layer. All-zero biases are removed from `tensors`."""
     grouped = cfg.n_key_value_heads not in (None, cfg.n_heads)
     if cfg.n_key_value_heads == cfg.n_heads:  # grouped in name only
