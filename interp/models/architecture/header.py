@@ -6,7 +6,7 @@ Broken and hostile files raise CheckpointError with one sentence.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,6 @@ from interp.models.spec import ModelSpec
 SCHEMA = 1
 MAX_BYTES = 2 * 2**30
 """Largest file that is opened; task models are small."""
-
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""Conversions of older records: schema n -> the same record in schema n + 1."""
 
 FIELDS = ("schema", "spec", "seed", "summary", "versions")
 
@@ -110,8 +107,6 @@ def record_of(path: Path, metadata: Mapping[str, str] | None) -> tuple[dict[str,
         raise
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: its interp header is not JSON: {error}") from None
-    for step in range(schema, SCHEMA):
-        record = MIGRATIONS[step](record)
     if set(record) != set(FIELDS) or not isinstance(sha256, str):
         raise CheckpointError(f"{path}: its interp header must have {', '.join(FIELDS)} and sha256")
     return record, salt, sha256

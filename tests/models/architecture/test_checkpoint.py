@@ -283,15 +283,6 @@ def test_no_file_a_folder_and_a_file_too_big(path: Path, tmp_path: Path, monkeyp
     assert read_checkpoint(path).seed == 7
 
 
-def test_an_older_schema_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record of schema 1 that knew no summary, read by a version of schema 2; its hash is of what was written."""
-    rewritten(path, lambda record: record.pop("summary"))
-    refused(path, "summary")
-    monkeypatch.setattr(header, "SCHEMA", 2)
-    monkeypatch.setitem(header.MIGRATIONS, 1, lambda record: record | {"summary": {"from": 1}, "schema": 2})
-    assert read_checkpoint(path).summary == {"from": 1}
-
-
 # ---------------------------------------------------------------- writing
 
 
