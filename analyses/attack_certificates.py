@@ -251,7 +251,7 @@ def histogram(rng: np.random.Generator) -> Attack:
     else:
         model = interp.build(histogram_spec(kind, task, int(rng.integers(1, 4)), int(rng.integers(1, 4)), dtype))
         _fill(model, rng)
-    batch = model.task.all_sequences()
+    batch = next(model.task.inputs(chunk=model.task.n_inputs))
     _to_the_edge(model, batch, rng)
     return Attack(model, {"samples": 0}, batch)
 
@@ -353,7 +353,7 @@ def as_run(rng: np.random.Generator) -> Attack:
         spec = ModelSpec(task=task, d_model=2, layers=(layer,), positions="learned", max_length=3, dtype=_dtype(rng))
         model = TaskModel(spec, dtype=spec.dtype)
         _fill(model, rng)
-    batch = model.task.all_sequences()
+    batch = next(model.task.inputs(chunk=model.task.n_inputs))
     _to_the_edge(model, batch, rng)
     return Attack(model, {}, batch)
 

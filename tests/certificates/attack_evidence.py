@@ -84,7 +84,7 @@ def one(rng: random.Random, folder: Path) -> str:
 def true_margins(model: TaskModel) -> torch.Tensor:
     """The right output less the best other one at every position that is read, of all inputs."""
     found = []
-    for batch in model.task.inputs() if model.task.n_inputs else [model.task.all_sequences()]:
+    for batch in model.task.inputs():
         with torch.no_grad():
             out = model(batch.tokens)
         classes = model.task.classes(batch)

@@ -191,7 +191,7 @@ def test_answers_at_every_position_are_counted() -> None:
         layers=(Layer(d_head=4),),
     )  # fmt: skip
     model = interp.build(spec, seed=2)
-    found, batch = interp.certify(model, batch_size=10), model.task.all_sequences()
+    found, batch = interp.certify(model, batch_size=10), next(model.task.inputs(chunk=model.task.n_inputs))
     assert (found.n_inputs, found.n_answers) == (81, 324)
     assert found.n_errors == int((model.predict(batch.tokens) != batch.labels).sum())
     assert found.accuracy == pytest.approx(1 - found.n_errors / 324)

@@ -27,7 +27,6 @@ from interp.tasks.registry import register_task
 from interp.tasks.task import Task
 
 BOS_TOKEN = "[BOS]"
-ENUMERATION_LIMIT = 2_000_000
 SAMPLERS = ("published", "paper")
 
 
@@ -163,15 +162,6 @@ class Histogram(Task):
     def answer_words(self) -> tuple[str, ...]:
         """The counts."""
         return tuple(str(c + (0 if self.zero_class else 1)) for c in range(self.n_out))
-
-    def all_sequences(self) -> Batch:
-        """Return all T^L sequences. Raises InterpError if there are more than two million."""
-        if self.n_inputs > ENUMERATION_LIMIT:
-            raise InterpError(
-                f"{self.n_inputs:,} sequences (T = {self.T}, L = {self.L}) are too many to enumerate; the limit is "
-                f"{ENUMERATION_LIMIT:,}"
-            )
-        return next(self.inputs(chunk=self.n_inputs))
 
     # ------------------------------------------------------------ labels, classes, answers
 

@@ -101,11 +101,9 @@ def test_labels_of_samples(sampler):
 
 def test_enumeration():
     task = Histogram(T=4, L=3)
-    rows = [tuple(row) for row in task.all_sequences().tokens.tolist()]
+    rows = [tuple(row) for row in next(task.inputs(chunk=task.n_inputs)).tokens.tolist()]
     assert rows == list(itertools.product(range(4), repeat=3))
     assert Histogram(T=32, L=5).n_inputs == 32**5
-    with pytest.raises(InterpError, match=r"1,125,899,906,842,624 sequences .* too many"):
-        Histogram().all_sequences()
 
 
 @pytest.mark.parametrize(

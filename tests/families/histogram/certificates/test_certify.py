@@ -46,7 +46,7 @@ def random_model(kind: MixingKind, T: int, L: int, p: int, seed: int, noise: flo
 
 def brute_force(model: TaskModel) -> tuple[int, int]:
     """Wrong and all (sequence, position) pairs, by the model's own forward pass."""
-    batch = model.task.all_sequences()
+    batch = next(model.task.inputs(chunk=model.task.n_inputs))
     real = batch.labels >= 0
     wrong = (model.predict(batch.tokens) != batch.labels) & real
     return int(wrong.sum()), int(real.sum())
@@ -194,7 +194,7 @@ def test_one_wrong_multiset_refutes_a_model_with_many_neurons(kind: MixingKind) 
     model = interp.build(f"histogram/{kind}-exact", T=4, L=4, variant=variant)
     generator = np.random.default_rng(5)
     task = model.task
-    batch = task.all_sequences() if kind.startswith("lin") else sorted_sequences(task)
+    batch = next(task.inputs(chunk=task.n_inputs)) if kind.startswith("lin") else sorted_sequences(task)
     _, cache = model.run_with_cache(batch.tokens)
     bos = int(task.bos)
     mixed, labels = cache["unembed.hook_in"][:, bos:].detach(), batch.labels[:, bos:]

@@ -56,7 +56,7 @@ def test_an_accuracy_is_exact_where_nothing_was_split(kind: MixingKind, monkeypa
     monkeypatch.setattr(histogram, "SPLITTING", 0.0)
     model = random_model(kind)
     found = interp.certify(model, seconds=60)
-    batch = model.task.all_sequences()
+    batch = next(model.task.inputs(chunk=model.task.n_inputs))
     wrong = int(((model.predict(batch.tokens) != batch.labels) & (batch.labels >= 0)).sum())
     assert (found.n_errors, found.status) == (wrong, "refuted")
     assert found.accuracy == (6**5 * 5 - wrong) / (6**5 * 5)

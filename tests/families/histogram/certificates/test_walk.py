@@ -121,7 +121,7 @@ def test_softmax_weights_that_vanish_are_not_summed() -> None:
     model = random_model("dot-softmax", 6, 5, 1, 14, 3.0)
     assert "too much to add" in str(counting_refusal(tables_of(model)))
     assert counting_refusal(tables_of(random_model("dot-softmax", 6, 5, 1, 14, 1.0))) is None
-    rows = model.task.all_sequences()
+    rows = next(model.task.inputs(chunk=model.task.n_inputs))
     right = float((model.predict(rows.tokens) == rows.labels).double().mean())
     found = interp.certify(model, seconds=5).accuracy
     low, high = found if isinstance(found, tuple) else (found, found)

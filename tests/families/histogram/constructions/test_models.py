@@ -24,7 +24,7 @@ def test_right_on_every_sequence_and_equal_to_numpy(reference, model, variant, T
     made = construct(f"histogram/{model}-exact", variant, T=T, L=L, zero_class=zero_class)
     built = made.model()
     assert isinstance(built, interp.TaskModel)
-    batch = built.task.all_sequences()
+    batch = next(built.task.inputs(chunk=built.task.n_inputs))
     assert len(batch) == T**L
     assert built.predict(batch.tokens).equal(batch.labels)
 
