@@ -99,15 +99,6 @@ def register_engine(engine: E) -> E:
     return engine
 
 
-def no_samples(spec: ModelSpec) -> str | None:
-    """Return the reason why the spec cannot be trained on samples, or None."""
-    if spec.decision == "indicator":
-        return "an indicator has no gradient: models with decision = 'indicator' are constructed, not trained"
-    if spec.training.data == "exact":
-        return "it trains on samples; data = 'exact' is for models of conditional tables"
-    return None
-
-
 def derived_seed(spec_id: str, seed: int, *purpose: object) -> int:
     """Return a 63-bit seed, independent for every (spec, seed, purpose)."""
     text = "/".join(map(str, (spec_id, seed, *purpose)))
@@ -202,6 +193,15 @@ class GroupedEngine(Engine):
         super().__init__(spec, task, seeds, device, dtype)
         size = self.group_size()
         self.groups = [self.make_group(self.seeds[start : start + size]) for start in range(0, len(seeds), size)]
+
+    @classmethod
+    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
+        """Return the reason why the spec cannot be trained on samples, or None."""
+        if spec.decision == "indicator":
+            return "an indicator has no gradient: models with decision = 'indicator' are constructed, not trained"
+        if spec.training.data == "exact":
+            return "it trains on samples; data = 'exact' is for models of conditional tables"
+        return None
 
     def group_size(self) -> int:
         return self.seeds_together(self.spec, self.device)

@@ -14,7 +14,7 @@ from interp.models.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.sets import unpack_sets
 from interp.training.data import epoch_batch, targets, validation_set
-from interp.training.engines.engine import Group, GroupedEngine, StackedAdam, no_samples, register_engine
+from interp.training.engines.engine import Group, GroupedEngine, StackedAdam, register_engine
 
 if TYPE_CHECKING:
     from interp.models.architecture.task_model import TaskModel
@@ -31,10 +31,6 @@ class ReferenceEngine(GroupedEngine):
         self.models: dict[int, TaskModel] = {}
         super().__init__(spec, task, seeds, device, dtype)
         self.held_out = validation_set(task).to(device)
-
-    @classmethod
-    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
-        return no_samples(spec)
 
     def group_size(self) -> int:
         return 1

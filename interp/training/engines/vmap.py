@@ -22,7 +22,7 @@ from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.batch import concatenate
 from interp.tasks.sets import unpack_sets
 from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
-from interp.training.engines.engine import Group, GroupedEngine, no_samples, register_engine
+from interp.training.engines.engine import Group, GroupedEngine, register_engine
 
 TOGETHER = {"cpu": 16, "cuda": 256}
 """Number of models trained together. More would leave the CPU's cache; fewer would leave the GPU idle."""
@@ -67,10 +67,6 @@ class VmapEngine(GroupedEngine):
         self.fixed: Targets | None = None
         if self.recipe.data == "fixed":
             self.fixed = self._placed(training_set(spec, task))
-
-    @classmethod
-    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
-        return no_samples(spec)
 
     @classmethod
     def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
