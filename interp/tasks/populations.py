@@ -180,16 +180,16 @@ def choose(
 
     Raises InterpError for an unknown split, and for a task that has neither a sampler nor few enough inputs.
     """
-    asked, once = asked or InputsAsked(), once or (lambda make, *arguments: make(task, *arguments))
+    asked, once = asked or InputsAsked(), once or (lambda make, *arguments: make(*arguments))
     named = _split(task, split)
-    whole = once(_dataset, named) if fixed else None
+    whole = once(_dataset, task, named) if fixed else None
     last, limit = named, asked.inputs
     if limit is None:
         budget = SPEED * (asked.seconds or seconds)
         if split is None and whole is None:
-            shorter = _shorter(task, cost, named, lambda name: once(_length, name, seed), budget)
+            shorter = _shorter(task, cost, named, lambda name: once(_length, task, name, seed), budget)
             named, seed = (named, seed) if shorter is None else (shorter, seed + 1)
-        length = once(_length, named, seed) if whole is None else whole.tokens.shape[1]
+        length = once(_length, task, named, seed) if whole is None else whole.tokens.shape[1]
         total = (total_of(task) if exact else None) if whole is None else len(whole)
         # Without a sampler, and with too many inputs to list, `sample` raises the error.
         limit = SIZES[0] if length is None else _affordable(cost, length, total, budget, most)

@@ -21,7 +21,7 @@ import pkgutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,8 +60,7 @@ class Study:
     load: Python code that loads the model, if known: model = interp.load("count01/paper"). asked: the user's number of
     inputs or time limit for every section; asked_of: the same per section. wanted: the sections that the user names.
     explains: whether to search for an explanation where none is shipped.
-    times: how often each shared result was computed, by name (1 in all tests). populations: the inputs that sections
-    chose, by section.
+    populations: the inputs that sections chose, by section.
     """
 
     def __init__(
@@ -73,7 +72,6 @@ class Study:
         self.asked = asked or InputsAsked()
         self.asked_of: dict[str, InputsAsked] = {}
         self.wanted: frozenset[str] = frozenset()
-        self.times: dict[str, int] = {}
         self.populations: dict[str, Population] = {}
         self._known: dict[tuple[Any, ...], Any] = {}
 
@@ -97,16 +95,16 @@ class Study:
 
         Omitted arguments get their defaults. An InterpError is cached too and raised again.
         """
-        bound = inspect.signature(make).bind(self, *arguments)
+        return self.remembered(make, self, *arguments)
+
+    def remembered(self, make: Callable[..., Value], of: Any, *arguments: Any) -> Value:
+        """Return make(of, *arguments) as `once` does, of this study, its subject or its task."""
+        bound = inspect.signature(make).bind(of, *arguments)
         bound.apply_defaults()
-        arguments = bound.args[1:]
-        key = (make, *arguments)
+        key = (make, *bound.args[1:])
         if key not in self._known:
-            words = [getattr(argument, "__qualname__", str(argument)) for argument in arguments]
-            name = " ".join([f"{make.__module__}.{make.__qualname__}", *words])
-            self.times[name] = self.times.get(name, 0) + 1
             try:
-                self._known[key] = (make(self, *arguments), None)
+                self._known[key] = (make(*bound.args), None)
             except InterpError as error:
                 self._known[key] = (None, error)
         value, failure = self._known[key]
@@ -116,7 +114,7 @@ class Study:
 
     def measure(self, function: Callable[..., Value], *arguments: Any) -> Value:
         """Return function(subject, *arguments), a measure with hashable arguments, computed once."""
-        return self.once(_measure, function, *arguments)
+        return self.remembered(function, self.subject, *arguments)
 
     def data(self, split: str = "test") -> Batch:
         """Return examples from a split: the task's fixed data set, all inputs if they are few, or SAMPLED_ROWS inputs.
@@ -156,17 +154,13 @@ class Study:
             return str(error)
 
 
-def _measure(study: Study, function: Callable[..., Value], *arguments: Any) -> Value:
-    return function(study.subject, *arguments)
-
-
 def _population(
     study: Study, section: str, passes: float | int, fits: int, split: str | None, whole: bool, choice: tuple[Any, ...]
 ) -> Population:
     asked = study.asked_of.get(section, InputsAsked()).or_else(study.asked)
 
     cost = work_of(study.subject, passes, fits, whole)
-    options = {"split": split, "fixed": study.subject.own_split, "once": partial(study.once, _of_task), **dict(choice)}
+    options = {"split": split, "fixed": study.subject.own_split, "once": study.remembered, **dict(choice)}
     population = None
     if asked == InputsAsked() and "seconds" not in options and options.get("exact", True):
         usually = study.once(_usual, split, bool(options["fixed"]), options.get("most"))
@@ -180,10 +174,6 @@ def _population(
 
 def _usual(study: Study, split: str | None, fixed: bool, most: int | None) -> Population:
     return usual(study.task, split, fixed=fixed, most=most)
-
-
-def _of_task(study: Study, make: Callable[..., Value], *arguments: Any) -> Value:
-    return make(study.task, *arguments)
 
 
 def _data(study: Study, split: str) -> Batch:

@@ -46,7 +46,6 @@ def test_head_sections_compute_outputs_once_per_split_and_read(monkeypatch: pyte
     assert len(fitted) == 1 + 2  # all groups, and the line of each head
     fill(study, report, ["heads"])
     assert _distinct(taken) == 3  # train and test at '=', test at the answer
-    assert set(study.times.values()) == {1}
 
 
 @pytest.mark.slow
@@ -66,7 +65,6 @@ def test_sections_on_counting_take_the_model_apart_once(monkeypatch: pytest.Monk
     ]  # fmt: skip
     fill(study, Report("bos"), wanted)
     assert len(made) == 1
-    assert set(study.times.values()) == {1}
 
 
 @pytest.mark.slow
@@ -76,4 +74,3 @@ def test_inputs_of_a_section_are_chosen_once_by_its_runs() -> None:
     assert study.population("one", 1, fixed=False) is one
     assert max(many.n, study.population("whole", 1, fixed=False, whole=True).n) < one.n
     assert set(study.populations) == {"one", "many", "whole"}
-    assert set(study.times.values()) == {1}
