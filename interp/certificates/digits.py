@@ -1,8 +1,8 @@
 """The outputs of a task model with 50 digits, one row at a time: what rounding did to an answer of a float64 run.
 
 This is the forward pass that the spec defines, in mpmath's numbers: attention is written here, and the rest of a block
-in rounding.py, for every kind of number. Of the model it takes parameters, constants and
-position codes, as they are; rotary angles, slopes and scales come from their formulas.
+in rounding.py, for every kind of number. Of the model it takes parameters, constants and position codes, as they are;
+rotary angles, slopes and scales come from their formulas.
 """
 
 from collections.abc import Sequence

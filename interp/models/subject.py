@@ -313,10 +313,6 @@ class Subject:
         right = self.answers_of(logits, batch) == batch.labels
         return (right[self.read_mask(batch)] if self.read_at == "all" else right) & has_answer(logits)
 
-    def accuracy(self, batch: Batch) -> float:
-        """Return the share of right answers over all read positions."""
-        return float(self.right(batch).double().mean())
-
     @property
     def n_classes(self) -> int:
         """Number of possible answers: two for a single output."""

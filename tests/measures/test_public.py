@@ -63,7 +63,7 @@ def test_the_logit_lens_by_hand(name: str) -> None:
         close(lens, by_hand, atol=1e-4)
     last = found.to_frame().iloc[-1]
     assert last["agrees"] == 1
-    assert last["accuracy"] == pytest.approx(subject.accuracy(batch))
+    assert last["accuracy"] == pytest.approx(float(subject.right(batch).double().mean()))
     close(found.logits[-1], subject.logits(batch), atol=1e-4)
 
 

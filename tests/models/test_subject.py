@@ -79,7 +79,7 @@ def test_answers_at_each_position_count_every_one_that_is_read() -> None:
     said = model(batch.tokens).argmax(-1)[:, 1:]
     subject = Subject.external(model, task)
     assert subject.right(batch).shape == (200,)
-    assert subject.accuracy(batch) == pytest.approx(float((said == batch.labels[:, 1:]).double().mean()))
+    assert torch.equal(subject.right(batch), (said == batch.labels[:, 1:]).flatten())
     assert subject.answers(batch)[:, 0].tolist() == [-1] * 40
 
 
@@ -287,7 +287,7 @@ def test_outputs_that_are_no_answers_compete_everywhere() -> None:
     assert bool(torch.isin(largest, torch.tensor([2, 5, 6])).any()), "some answers are none"
     assert share < float((subject.logits(every)[:, :4].argmax(-1) == task.classes(every)[:, -1]).double().mean())
     for one in (subject, Subject.of(interp.load(model, task=task, **names))):
-        assert one.accuracy(every) == pytest.approx(share)
+        assert interp.accuracy(one, every).accuracy == pytest.approx(share)
         assert interp.certify(one).accuracy == pytest.approx(share)
         assert interp.ablate(one, "head 0.0", inputs=every)["accuracy"][0] == pytest.approx(share)
         assert interp.ablate_heads(one, inputs=every)["accuracy"][0] == pytest.approx(share)
