@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.measures.runs import Part
@@ -22,15 +22,15 @@ Described: TypeAlias = tuple[list[Step], Tensor, Tensor]
 @dataclass(frozen=True, eq=False)
 class Swapped:
     """Rows in which a part reads one of its sources from another row, each row another source: the variables then, the
-    residual stream that the part reads, what it writes, and the model's answers. moved: the reads of rows for which
-    there are other rows."""
+    residual stream that the part reads, what it writes, and the model's answers. source: the number of the one that is
+    moved, of each read; -1 where there is no other row."""
 
     part: Part
     features: Features
     stream: Float[Tensor, "rows length d_model"]
     value: Float[Tensor, "rows length d"]
     answers: Int[Tensor, "reads"]
-    moved: Bool[Tensor, "reads"]
+    source: Int[Tensor, "reads"]
 
 
 def as_swapped(reading: Reading, part: Part) -> list[Swapped]:
@@ -42,9 +42,9 @@ def as_swapped(reading: Reading, part: Part) -> list[Swapped]:
     for rows, moved in reading.tried.other_rows:
         change = {name: one.flatten(0, 1)[rows] - one for name, one in reading.sources(part).items()}
         change = {name: one for name, one in change.items() if bool(one.any())}
-        given = dict[str, Tensor]()
+        given, turn = dict[str, Tensor](), torch.arange(len(rows)) % max(1, len(change))
         for n, source in enumerate(change):
-            here = (torch.arange(len(rows)) % len(change) == n)[:, None, None]
+            here = (turn == n)[:, None, None]
             change[source] = change[source] * here
             own = [step.name for step in reading.steps if step.part == source] or [source]
             made = {name: reading.made[name] for name in own if name in reading.made}
@@ -52,19 +52,24 @@ def as_swapped(reading: Reading, part: Part) -> list[Swapped]:
         out = running.mlp_on(part.layer, change) if part.head is None else running.head_on(part, "qkv", change)
         stream = running.stream(change, part.layer, reads=False, attention=part.head is not None)
         answers = running.answers_with({part: out})
-        found.append(Swapped(part, reading.remade(given), stream, out, answers, moved))
+        moves = turn[running.reads.rows].where(moved, -1)
+        found.append(Swapped(part, reading.remade(given), stream, out, answers, moves))
     return found
 
 
 def same_when_swapped(reading: Reading, described: Described, swapped: Sequence[Swapped]) -> float:
-    """The smaller share of these answers that the description of a part gives."""
+    """How often the description of a part gives these answers, for the source of which it gives fewest."""
     steps, vectors, value = described
-    own, shares = reading.variable(*steps), [1.0]
+    own, given = reading.variable(*steps), list[Tensor]()
     for one in swapped:
         new = value + ((applied(steps, one.features, reading) - own) @ vectors.double()).float()
-        answers = reading.running.answers_with({one.part: new})[one.moved]
-        shares.append(as_often(one.answers[one.moved], answers, reading.running.answers[one.moved]))
-    return min(shares)
+        answers = reading.running.answers_with({one.part: new})
+        given.append(torch.stack([one.answers, answers, reading.running.answers, one.source]))
+    if not given:
+        return 1.0
+    model, answers, before, source = torch.cat(given, 1)
+    each = (source == n for n in source[source >= 0].unique())
+    return min((as_often(model[here], answers[here], before[here]) for here in each), default=1.0)
 
 
 def applied(steps: Sequence[Step], features: Features, reading: Reading) -> Tensor:

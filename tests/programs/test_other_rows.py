@@ -31,7 +31,7 @@ def test_a_part_that_reads_one_source_of_another_row() -> None:
     for one, (rows, _) in zip(found, reading.tried.other_rows, strict=True):
         other = rows[:, 0] // batch.tokens.shape[1]
         turn = torch.arange(len(batch)) % len(changed)
-        assert one.moved.all()
+        assert one.source.equal(turn)
         said = torch.where(turn == 1, first[other], first) == torch.where(turn == 0, last[other], last)
         assert one.answers.tolist() == said.long().tolist()
         assert one.features["head 0.0"][turn == 1].equal(reading.made["head 0.0"][other][turn == 1])
