@@ -226,7 +226,7 @@ def describe_by_sums(reading: Reading, part: Part, found: Quantized) -> bool:
     return False
 
 
-def test_of(
+def sufficient(
     reading: Reading, part: Part, found: Quantized, enough: float, by: Sums | None, swapped: Sequence[Swapped],
     longest: Described,
 ) -> Callable[[Described], bool] | None:  # fmt: skip
@@ -355,12 +355,12 @@ def _head(
 
     d = weights["Q"].shape[1]
     best = {side: list(one.features) for side, one in reads.items()}
-    test = test_of(reading, part, found, enough, by, swapped, made(best, d, d)) if best["V"] else None
-    if test is None:
+    does = sufficient(reading, part, found, enough, by, swapped, made(best, d, d)) if best["V"] else None
+    if does is None:
         return None
 
     def good(names: dict[str, list[str]], products: int = d, n: int = d) -> bool:
-        return bool(names["V"]) and test(made(names, products, n))
+        return bool(names["V"]) and does(made(names, products, n))
 
     for side in "VKQ":
         others = {**best}
@@ -429,12 +429,12 @@ def _mlp(
         return fitted_to(reading, steps, value, where, swapped)
 
     neurons, every = list(range(w_in.shape[1])), reads.by_spread(w_in)
-    test = test_of(reading, part, found, enough, by, swapped, made(every, neurons)) if every else None
-    if test is None:
+    does = sufficient(reading, part, found, enough, by, swapped, made(every, neurons)) if every else None
+    if does is None:
         return None
 
     def good(names: Sequence[str], neurons: Sequence[int]) -> bool:
-        return bool(names) and bool(neurons) and test(made(names, neurons))
+        return bool(names) and bool(neurons) and does(made(names, neurons))
 
     least = min(FROM_OTHER_ROWS, nothing_more(reading, part, every))
     names = fewest(every, lambda some: nothing_more(reading, part, some) >= least and good(some, neurons))

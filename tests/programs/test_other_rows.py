@@ -43,6 +43,19 @@ def test_a_part_that_reads_one_source_of_another_row() -> None:
     assert same_when_swapped(reading, ([unread], *described[1:]), found) < 1.0
 
 
+def test_of_several_sources_the_one_of_fewest_answers_counts() -> None:
+    """Of two answers with either source moved, one of the second is wrong; a read without another row is none."""
+    step: Any = SimpleNamespace(name="sums", applied=lambda made, seen: torch.zeros(5, 1, 1).double())
+    given, zeros = torch.tensor([0, 0, 0, 1, 1]), torch.zeros(5).long()
+    running = SimpleNamespace(answers=zeros, answers_with=lambda edits: given)
+    reading: Any = SimpleNamespace(variable=lambda *steps: torch.zeros(5, 1, 1).double(), seen=None, running=running)
+    source = torch.tensor([0, 0, 1, 1, -1])
+    one: Any = SimpleNamespace(part=Part(0), features={}, answers=zeros, source=source)
+    described = [step], torch.ones(1, 1), torch.zeros(5, 1, 1)
+    assert same_when_swapped(reading, described, [one]) == 0.5
+    assert same_when_swapped(reading, described, []) == 1.0
+
+
 def test_a_head_of_which_the_value_is_another_rows() -> None:
     """Of four rows, three take the value of another one; what is described differs from it in one of these."""
     value = torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None, None]

@@ -1,5 +1,6 @@
 """Sums of weights: of scores, and of what is read through a norm, against the numbers themselves."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,8 @@ from interp.programs.read_sums import (
     fewest,
     length,
     products_of,
+    stays,
+    sufficient,
     turn,
     undivided,
 )
@@ -74,11 +77,11 @@ def test_the_most_frequent_value_adds_nothing_to_a_sum() -> None:
     """What it adds is in the constant; a value that never occurs adds nothing, either."""
     where = torch.ones(1, 5, dtype=torch.bool)
     feature = torch.eye(4).double()[torch.tensor([[0, 1, 1, 2, 1]])]
-    stream = feature @ torch.tensor([[1.0], [2.0], [5.0], [9.0]], dtype=torch.float64)
+    stream = feature @ torch.tensor([[1.0], [3.0], [5.0], [9.0]], dtype=torch.float64)
     (step,) = Input({"token": feature}, stream, None, None, where).fit(["token"]).sums("sums", torch.eye(1).double())
     assert isinstance(step, Sums)
-    torch.testing.assert_close(torch.tensor(step.weights[0]), torch.tensor([[-1.0], [0.0], [3.0], [0.0]]))
-    assert step.bias == pytest.approx((2.0,))
+    torch.testing.assert_close(torch.tensor(step.weights[0]), torch.tensor([[-2.0], [0.0], [2.0], [0.0]]))
+    assert step.bias == pytest.approx((3.0,))
     assert step.constants == 3
 
 
@@ -204,12 +207,41 @@ def test_a_head_is_the_products_and_sums_that_it_needs() -> None:
 
 
 @pytest.mark.parametrize("norm", [False, True])
-def test_a_norm_is_written_only_where_there_is_one(norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And only after a sum that is fitted to what comes out of it did not do."""
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_what_is_tried_before_a_part_has_no_sums(norm: bool, everywhere: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A norm is written only where there is one, after a sum fitted to what comes out of it; then all positions."""
     tried = []
     monkeypatch.setattr(read_sums, "as_swapped", lambda reading, part: [])
     monkeypatch.setattr(read_sums, "length_before", lambda *of: "length" if norm else None)
-    monkeypatch.setattr(read_sums, "_mlp", lambda *of: tried.append(of[4]))
+    monkeypatch.setattr(read_sums, "_mlp", lambda *of: tried.append((bool(of[2].needed.all()), of[4])))
     reading: Any = Reads(mlp=None)
-    assert not describe_by_sums(reading, Part(0, None), reading.found)
-    assert tried == ([None, "length"] if norm else [None])
+    needed = reading.running.mask.clone()
+    needed[0] = everywhere
+    assert not describe_by_sums(reading, Part(0), replace(reading.found, needed=needed))
+    sums = [None, "length"] if norm else [None]
+    assert tried == [(at, one) for at in ([True] if everywhere else [False, True]) for one in sums]
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_shorter_sums_may_lose_little_with_other_rows(norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3% by the root of two parts that follow each other, or what the longest ones lose; but not for want of a norm."""
+    monkeypatch.setattr(read_sums, "stays", lambda *of: True)
+    monkeypatch.setattr(read_sums, "same_elsewhere", lambda reading, part, value: value)
+    monkeypatch.setattr(read_sums, "same_when_swapped", lambda *of: 1.0)
+    monkeypatch.setattr(read_sums, "norm_before", lambda *of: ("norm" if norm else None, None))
+    reading: Any = SimpleNamespace(matter=[Part(0, 0), Part(0, 1), Part(0)], of_other_rows=True, running=None)
+
+    def shorter(longest: Any, by: Any = None) -> Any:
+        return sufficient(reading, Part(0), None, 1.0, by, [], (None, None, longest))  # type: ignore[arg-type]
+
+    assert [shorter(1.0)((None, None, share)) for share in (0.98, 0.978)] == [True, False]
+    assert [shorter(0.9, "length")((None, None, share)) for share in (0.9, 0.89)] == [True, False]
+    assert (shorter(0.9) is None) == norm
+
+
+@pytest.mark.parametrize("finer", [False, True])
+def test_a_finer_sum_must_do_at_all_positions(finer: bool) -> None:
+    """Where the part does not matter, the mean may be put in its place for others."""
+    kept = lambda edits: SimpleNamespace(share=edits[Part(0)], least=1.0) if edits else SimpleNamespace(least=1.0)  # noqa: E731
+    reading: Any = SimpleNamespace(finer=finer, kept=kept, spread=lambda found, value: 1.0)
+    assert stays(reading, Part(0), None, 0.9, 1.0) == (not finer)  # type: ignore[arg-type]
