@@ -30,33 +30,57 @@ WORK = 10.0
 
 
 @dataclass(frozen=True, repr=False)
-class Accuracy(Result, ScoreWithLoss):
+class Accuracy(Result):
     """Share of right answers, and its interval among all inputs that the sampler may draw (see tasks.scores.Score).
 
-    rows: inputs run; a sample may repeat inputs. weighted: the accuracy with each input weighted by its probability
-    under the task's sampler; None for a sample, whose draws already follow these probabilities, and if the task does
-    not declare them. by_class: one row per right answer: answer, answers (their number), accuracy, low, high.
-    by_position: the same per position at which answers are read. on: the inputs in words.
+    score: the answers that were read, how many are right, and their loss. weighted: the accuracy with each input
+    weighted by its probability under the task's sampler; None for a sample, whose draws already follow these
+    probabilities, and if the task does not declare them.
+    by_class: one row per right answer: answer, answers (their number), accuracy, low, high. by_position: the same per
+    position at which answers are read. on: the inputs in words.
     """
 
+    score: ScoreWithLoss
     weighted: float | None = None
     by_class: pd.DataFrame | None = field(default=None, compare=False)
     by_position: pd.DataFrame | None = field(default=None, compare=False)
     on: str = field(default="", compare=False)
 
     @property
-    def answers(self) -> int:
-        """Number of answers read in these inputs."""
-        return self.n
+    def accuracy(self) -> float:
+        return self.score.accuracy
 
     @property
-    def loss(self) -> float | None:  # type: ignore[override]
+    def low(self) -> float:
+        return self.score.low
+
+    @property
+    def high(self) -> float:
+        return self.score.high
+
+    @property
+    def rows(self) -> int:
+        """Number of inputs run; a sample may repeat inputs."""
+        return self.score.rows
+
+    @property
+    def answers(self) -> int:
+        """Number of answers read in these inputs."""
+        return self.score.n
+
+    @property
+    def exact(self) -> bool:
+        """Whether these are all inputs, each once; then low = high = accuracy."""
+        return self.score.exact
+
+    @property
+    def loss(self) -> float | None:
         """Mean cross-entropy in nats; None for an indicator."""
-        return None if math.isnan(self.total_loss) else super().loss
+        return None if math.isnan(self.score.loss) else self.score.loss
 
     @property
     def title(self) -> str:
-        return f"Accuracy {self} {self.on}".rstrip()
+        return f"Accuracy {self.score} {self.on}".rstrip()
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row: accuracy, low, high, rows, answers, exact and, where they are known, loss and weighted."""
@@ -116,16 +140,16 @@ def accuracy_on(model: Model, population: Population) -> Accuracy:
     subject, batch = Subject.of(model), population.batch
     reads, logits = check_reads(subject, batch), subject.logits(batch)
     good, lost = subject.right_of(logits, batch).cpu(), losses(logits.double(), reads.classes, subject.decision)
+    score = ScoreWithLoss(
+        len(good), int(good.sum()), len(batch), population.exact, math.nan if lost is None else float(lost.sum())
+    )
     weighted = None
     if population.exact and population.weights is not None:
         weight = population.weights[reads.rows]
         weighted = float((good.double() * weight).sum() / weight.sum())
     by_class, by_position = (_apart(good, kinds, population.exact) for kinds in (reads.classes, reads.positions))
     by_class.insert(0, "answer", [subject.task.word(index) for index in by_class.pop("kind")])
-    return Accuracy(
-        len(good), int(good.sum()), len(batch), population.exact, math.nan if lost is None else float(lost.sum()),
-        weighted, by_class, by_position.rename(columns={"kind": "position"}), population.on,
-    )  # fmt: skip
+    return Accuracy(score, weighted, by_class, by_position.rename(columns={"kind": "position"}), population.on)
 
 
 def _apart(good: Bool[Tensor, "reads"], kinds: Int[Tensor, "reads"], exact: bool) -> pd.DataFrame:

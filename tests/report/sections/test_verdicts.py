@@ -19,6 +19,7 @@ from interp.families.languages.sections import sentence as lengths
 from interp.families.memorization.measures import Memorization
 from interp.families.memorization.sections import sentence as table_sentence
 from interp.measures.accuracy import Accuracy
+from interp.measures.runs import ScoreWithLoss
 from interp.report import Report
 from interp.report.sections.accuracy import (
     accuracy_caption,
@@ -49,7 +50,7 @@ def certificate(
 
 
 def accuracy_of(right: float, n: int, exact: bool = False) -> Accuracy:
-    return Accuracy(n, right, n, exact)
+    return Accuracy(ScoreWithLoss(n, right, n, exact))
 
 
 @pytest.mark.parametrize(("status", "accuracy", "errors", "says"), [
