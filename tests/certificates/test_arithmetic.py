@@ -9,19 +9,7 @@ import pytest
 import torch
 
 import interp
-from interp.certificates.arithmetic import (
-    EXP_ULPS,
-    GELU_SLOPE,
-    GELU_UNITS,
-    ROUNDOFF,
-    Arithmetic,
-    Tracked,
-    exact,
-    exp_error,
-    gamma,
-    limits,
-    premise_refusal,
-)
+from interp.certificates import arithmetic
 from interp.models.architecture.formulas import position_formula
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import TaskRef
@@ -76,7 +64,7 @@ EXPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("how", [pytest.param(one, marks=[pytest.mark.compiles] * (one == "numba")) for one in EXPS])
 @pytest.mark.thinned(3)
 def test_exponentials_are_as_near_as_the_premise_says(how: str, dtype: torch.dtype, threads: int) -> None:
-    u, (smallest, _) = ROUNDOFF[dtype], limits(dtype)
+    u, (smallest, _) = arithmetic.ROUNDOFF[dtype], arithmetic.limits(dtype)
     lowest = float(np.log(smallest))
     x = torch.linspace(lowest * 1.1, 0, DRAWN, dtype=torch.float64)
     x = (x + draw((DRAWN,), torch.float64, 0, abs(lowest) / DRAWN)).clamp(max=0).to(dtype)
@@ -84,7 +72,7 @@ def test_exponentials_are_as_near_as_the_premise_says(how: str, dtype: torch.dty
     used = x.reshape(-1, 1000)[:, :-1].reshape(-1) if how == "torch in rows" else x
     right = np.exp(long(used))
     error = np.abs(long(found) - right)
-    assert (error <= 2 * EXP_ULPS * u * right + smallest).all()
+    assert (error <= 2 * arithmetic.EXP_ULPS * u * right + smallest).all()
     assert (error > 0.4 * u * right).any()  # there is something to bound: no premise of zero holds
 
 
@@ -97,9 +85,9 @@ def test_position_codes_are_as_near_as_the_premise_says() -> None:
         strength = np.sqrt(np.log(16 * LONG(n)) / 2) / np.sin(pi / (2 * m))
         right = np.stack([np.sin(pi * (m - 2 * i) / (2 * m)), np.sin(pi * np.minimum(i, m - i) / m)], 1) * strength
         error = np.abs(long(found) - right)
-        assert (error <= 256 * ROUNDOFF[torch.float64] * np.abs(right)).all()
+        assert (error <= 256 * arithmetic.ROUNDOFF[torch.float64] * np.abs(right)).all()
         worst = max(worst, float((error / np.maximum(np.abs(right), LONG(1e-300))).max()))
-    assert worst > 0.4 * ROUNDOFF[torch.float64]
+    assert worst > 0.4 * arithmetic.ROUNDOFF[torch.float64]
 
 
 SHAPES = [(256, 1, 8, 16), (2, 4, 8, 2000), (1, 1, 800, 1500), (64, 2, 40, 40), (2, 1, 300, 600), (1, 3, 1, 5)]
@@ -120,18 +108,18 @@ def test_fused_and_explicit_softmax_stay_within_their_bound(
     plain = (q @ k.mT).softmax(-1) @ v
     weights = np.exp(long(k)[..., 0] - long(k)[..., 0].max(-1, keepdims=True))
     truth = np.einsum("bhk,bhkd->bhd", weights / weights.sum(-1, keepdims=True), long(v))
-    numbers = Arithmetic(ROUNDOFF[dtype])
-    bound = numbers.mix(numbers.softmax(exact(k.mT.double())), exact(v.double()))
+    numbers = arithmetic.Arithmetic(arithmetic.ROUNDOFF[dtype])
+    bound = numbers.mix(numbers.softmax(arithmetic.exact(k.mT.double())), arithmetic.exact(v.double()))
     for found in (fused, plain):
         error = np.abs(long(found) - truth[:, :, None])
         assert (error <= bound.error.numpy() + 1e-18).all()
-        assert error.max() > 0.4 * ROUNDOFF[dtype] * np.abs(truth).max()
+        assert error.max() > 0.4 * arithmetic.ROUNDOFF[dtype] * np.abs(truth).max()
 
 
 def test_weights_that_underflow_stay_within_their_bound() -> None:
     """e^-110 is below the smallest number of float32, which makes it 0: an error of all of it."""
     scores = torch.tensor([[0.0, -110.0]], dtype=torch.float64)
-    found = Arithmetic(ROUNDOFF[torch.float32]).softmax(exact(scores))
+    found = arithmetic.Arithmetic(arithmetic.ROUNDOFF[torch.float32]).softmax(arithmetic.exact(scores))
     assert scores.float().softmax(-1)[0, 1] == 0
     assert 0 < found.value[0, 1] < found.error[0, 1] < 1e-37
 
@@ -152,13 +140,13 @@ def test_sums_of_products_stay_within_gamma_in_every_order(k: int, dtype: torch.
     worst = 0.0
     for out in found.values():
         error = np.abs(long(out) - truth)
-        assert (error <= gamma(k, ROUNDOFF[dtype]) * size).all()
+        assert (error <= arithmetic.gamma(k, arithmetic.ROUNDOFF[dtype]) * size).all()
         worst = max(worst, float((error / size).max()))
-    assert worst > 0.4 * ROUNDOFF[dtype]
+    assert worst > 0.4 * arithmetic.ROUNDOFF[dtype]
     wanted, reach = long(columns) @ long(weight), np.abs(long(columns)) @ np.abs(long(weight))
     for rows in (slice(None), slice(0, 1), slice(0, 5)):
         out = torch.nn.functional.linear(columns[rows], weight.T.contiguous())
-        assert (np.abs(long(out) - wanted[rows]) <= gamma(k, ROUNDOFF[dtype]) * reach[rows]).all()
+        assert (np.abs(long(out) - wanted[rows]) <= arithmetic.gamma(k, arithmetic.ROUNDOFF[dtype]) * reach[rows]).all()
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
@@ -168,17 +156,20 @@ def test_gelu_is_as_near_as_the_premise_says(dtype: torch.dtype) -> None:
     mpmath.mp.dps = 40
     right = [float(mpmath.mpf(float(v)) * mpmath.ncdf(mpmath.mpf(float(v)))) for v in x]
     error = np.abs(found - np.array(right))
-    assert (error <= GELU_UNITS * ROUNDOFF[dtype] * x.abs().double().numpy() + limits(dtype)[0]).all()
-    assert error.max() > 0.4 * ROUNDOFF[dtype]
+    assert (
+        error
+        <= arithmetic.GELU_UNITS * arithmetic.ROUNDOFF[dtype] * x.abs().double().numpy() + arithmetic.limits(dtype)[0]
+    ).all()
+    assert error.max() > 0.4 * arithmetic.ROUNDOFF[dtype]
     t = torch.linspace(-6, 6, 200_001, dtype=torch.float64)
-    assert float((torch.nn.functional.gelu(t).diff() / t.diff()).abs().max()) <= GELU_SLOPE
+    assert float((torch.nn.functional.gelu(t).diff() / t.diff()).abs().max()) <= arithmetic.GELU_SLOPE
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("offset", [0.0, 30.0])
 def test_layer_norm_stays_within_its_bound(dtype: torch.dtype, offset: float, threads: int) -> None:
     x, w, b = draw((2000, 16), dtype, 7) + offset, draw((16,), dtype, 8), draw((16,), dtype, 9)
-    bound = Arithmetic(ROUNDOFF[dtype]).norm(exact(x.double()), "layer", w, b, 1e-5)
+    bound = arithmetic.Arithmetic(arithmetic.ROUNDOFF[dtype]).norm(arithmetic.exact(x.double()), "layer", w, b, 1e-5)
     center = long(x) - long(x).mean(1, keepdims=True)
     truth = center / np.sqrt((center**2).mean(1, keepdims=True) + LONG(1e-5)) * long(w) + long(b)
     ours = x - x.mean(-1, keepdim=True)
@@ -191,17 +182,17 @@ def test_layer_norm_stays_within_its_bound(dtype: torch.dtype, offset: float, th
 
 def test_what_a_layer_norm_may_lose_by_underflow() -> None:
     """Of exact zeros, in units of the smallest number: 4 in the centers, 2 in the quotient, 4 in weight and bias."""
-    numbers, zeros = Arithmetic(ROUNDOFF[torch.float32]), torch.zeros(1, 4, dtype=torch.float64)
-    found = numbers.norm(exact(zeros), "layer", torch.ones(4), torch.zeros(4), 1.0)
+    numbers, zeros = arithmetic.Arithmetic(arithmetic.ROUNDOFF[torch.float32]), torch.zeros(1, 4, dtype=torch.float64)
+    found = numbers.norm(arithmetic.exact(zeros), "layer", torch.ones(4), torch.zeros(4), 1.0)
     assert found.value.tolist() == zeros.tolist()
     assert (found.error / numbers.smallest).tolist() == [pytest.approx([10.0] * 4, rel=1e-4)]
 
 
 def test_relu_keeps_the_error_of_what_may_be_positive() -> None:
     """A number that is slightly negative here may be positive in the model's arithmetic, and the other way round."""
-    numbers = Arithmetic(ROUNDOFF[torch.float32])
+    numbers = arithmetic.Arithmetic(arithmetic.ROUNDOFF[torch.float32])
     value, error = torch.tensor([[-1e-9, 1e-9, -1.0], [1e-8, 1e-8, 0.5]], dtype=torch.float64)
-    out = numbers.relu(Tracked(value, error))
+    out = numbers.relu(arithmetic.Tracked(value, error))
     assert out.value.tolist() == [0.0, 1e-9, 0.0]
     assert out.error[0] >= 9e-9
     assert out.error[1] >= 1e-8
@@ -210,10 +201,10 @@ def test_relu_keeps_the_error_of_what_may_be_positive() -> None:
 
 def test_one_premise_for_all() -> None:
     """Every bound asks for the same exponentials, and the checker's premise is at least as cautious."""
-    assert exp_error(2.0**-24, 1) == 4 * EXP_ULPS * 2.0**-24
+    assert arithmetic.exp_error(2.0**-24, 1) == 4 * arithmetic.EXP_ULPS * 2.0**-24
     for keys in (1, 31, 200, 5000):
-        assert 128 * (2 + keys // 32) >= exp_error(1.0, keys)
-    assert gamma(2**60, 2.0**-53) == float("inf")
+        assert 128 * (2 + keys // 32) >= arithmetic.exp_error(1.0, keys)
+    assert arithmetic.gamma(2**60, 2.0**-53) == float("inf")
 
 
 def test_where_the_premise_does_not_speak() -> None:
@@ -221,7 +212,7 @@ def test_where_the_premise_does_not_speak() -> None:
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
-        assert "multiplies float32 in 'medium' precision" in (premise_refusal(model) or "")
+        assert "multiplies float32 in 'medium' precision" in (arithmetic.premise_refusal(model) or "")
         for name in ("count01/minimal", "histogram/dot-exact"):
             with pytest.raises(interp.errors.UnsupportedError, match="'medium' precision"):
                 interp.certify(name)
@@ -231,18 +222,20 @@ def test_where_the_premise_does_not_speak() -> None:
             assert interp.certify(inputs).arithmetic.startswith("as run")
     finally:
         torch.set_float32_matmul_precision(before)
-    assert premise_refusal(model) is None
+    assert arithmetic.premise_refusal(model) is None
 
 
 def test_what_may_overflow_with_its_error_is_not_bounded() -> None:
     """A size below the largest number, and an error that may lead beyond it."""
-    numbers = Arithmetic(ROUNDOFF[torch.float32])
+    numbers = arithmetic.Arithmetic(arithmetic.ROUNDOFF[torch.float32])
     error, size = numbers.largest * torch.tensor([[0.4, 0.4, 1e-9], [0.7, 0.5, 0.0]], dtype=torch.float64)
     assert numbers.bounded(error, size).tolist() == [torch.inf, *error.tolist()[1:]]
 
 
 def test_a_sum_of_exact_numbers_is_rounded_once() -> None:
-    numbers = Arithmetic(ROUNDOFF[torch.float32])
-    found = numbers.add(exact(torch.tensor([[0.1, 3.0]]).double()), exact(torch.tensor([[0.2, 4.0]]).double()))
+    numbers = arithmetic.Arithmetic(arithmetic.ROUNDOFF[torch.float32])
+    found = numbers.add(
+        arithmetic.exact(torch.tensor([[0.1, 3.0]]).double()), arithmetic.exact(torch.tensor([[0.2, 4.0]]).double())
+    )
     assert found.error[0, 0] == pytest.approx(numbers.u * float(found.value[0, 0]))
     assert found.error[0, 1] == 0  # whole numbers

@@ -10,24 +10,8 @@ from standins import NAMES, padding_hooks, standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
+from interp.measures import circuits, embeddings
 from interp.measures.attention import attention_by_position, attention_by_token
-from interp.measures.circuits import (
-    composition_scores,
-    factors,
-    number_circuits,
-    ov_circuit,
-    qk_circuit,
-    singular_values,
-    token_circuits,
-)
-from interp.measures.embeddings import (
-    cosines,
-    fourier_power,
-    neuron_spectra,
-    output_spectra,
-    principal_components,
-    spectra,
-)
 from interp.measures.runs import Part
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
@@ -39,8 +23,8 @@ from interp.tasks import Batch, Task
 def test_one_layer_without_positions_is_the_exact_circuit() -> None:
     model = interp.load("count01/minimal")
     for mine, exact, columns in (
-        (token_circuits(model, "QK"), qk_circuit(model), ["query", "key", "score"]),
-        (token_circuits(model, "OV"), ov_circuit(model), ["source", "token", "logit"]),
+        (circuits.token_circuits(model, "QK"), circuits.qk_circuit(model), ["query", "key", "score"]),
+        (circuits.token_circuits(model, "OV"), circuits.ov_circuit(model), ["source", "token", "logit"]),
     ):
         assert mine.iloc[:, 2].to_list() == exact[columns[0]].to_list()
         assert mine.iloc[:, 3].to_list() == exact[columns[1]].to_list()
@@ -72,14 +56,14 @@ def test_circuits_that_are_no_tables_of_tokens_are_refused(changes, which, reaso
         own = HookedTransformer(HookedTransformerConfig.from_dict(fields))
     for one in which:
         with pytest.raises(UnsupportedError, match=reason):
-            token_circuits(Subject.external(own, standin("balance").task), one)
+            circuits.token_circuits(Subject.external(own, standin("balance").task), one)
 
 
 def test_scores_are_scaled_as_the_model_scales_them() -> None:
     model = small(scale=0.3)
     _, cache = model.run_with_cache(torch.arange(8)[None])  # every token once
     seen = cache["blocks.0.attn.hook_attn_scores"][0].detach()
-    table = torch.tensor(token_circuits(model)["value"].to_list(), dtype=torch.float64).reshape(2, 8, 8)
+    table = torch.tensor(circuits.token_circuits(model)["value"].to_list(), dtype=torch.float64).reshape(2, 8, 8)
     causal = torch.ones(8, 8).tril().bool()
     close(table[:, causal], seen[:, causal], atol=1e-12)
 
@@ -89,7 +73,7 @@ def test_the_norm_s_gain_and_centering_are_folded_in() -> None:
     model = small(norm="pre")
     attn, gain = model.blocks[0].attn, model.blocks[0].ln1.w.detach()
     x = torch.randn(7, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    found = factors(Subject.of(model), Part(0, 1))
+    found = circuits.factors(Subject.of(model), Part(0, 1))
     for mine, weight in zip(found, (attn.W_Q[1], attn.W_K[1], attn.W_V[1])):
         close(x @ mine, ((x - x.mean(1, keepdim=True)) * gain) @ weight.detach(), atol=1e-12)
 
@@ -97,9 +81,9 @@ def test_the_norm_s_gain_and_centering_are_folded_in() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_singular_values_are_those_of_the_matrices(name) -> None:
     subject = standin(name)
-    found = singular_values(subject)
+    found = circuits.singular_values(subject)
     for (layer, head, circuit), part in found.to_frame().groupby(["layer", "head", "circuit"]):
-        q, k, v, o = factors(subject, Part(layer, head))
+        q, k, v, o = circuits.factors(subject, Part(layer, head))
         dense = q @ k.T if circuit == "QK" else v @ o
         close(part["value"], torch.linalg.svdvals(dense)[: len(part)].numpy(), atol=1e-8)
         left, right = found.vectors[f"head {layer}.{head} {circuit}"]
@@ -120,14 +104,14 @@ def test_composition_is_transformer_lens_s_without_norms() -> None:
     for parameter in model.parameters():  # TransformerLens 4 leaves some at zero
         parameter.normal_(std=0.3)
     subject = Subject.external(model, standin("recall").task)
-    table = composition_scores(subject).to_frame().set_index(["writer", "reader"])
+    table = circuits.composition_scores(subject).to_frame().set_index(["writer", "reader"])
     for kind in "QKV":
         theirs = model.all_composition_scores(kind)
         for (writer, reader), row in table.iterrows():
             (a, b), (c, d) = (map(int, word.split()[1].split(".")) for word in (writer, reader))
             assert row[kind] == pytest.approx(float(theirs[a, b, c, d]), rel=1e-4)
     with pytest.raises(UnsupportedError, match="heads of one layer do not compose"):
-        composition_scores(standin("balance"))
+        circuits.composition_scores(standin("balance"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -158,10 +142,12 @@ def test_mean_patterns_by_loops(name) -> None:
 def test_waves_have_one_frequency() -> None:
     angle = 2 * np.pi * 3 * torch.arange(11, dtype=torch.float64) / 11
     rows = torch.stack([angle.cos() + 5, angle.sin(), torch.ones(11)], 1)
-    power = fourier_power(rows)
+    power = embeddings.fourier_power(rows)
     np.testing.assert_allclose(power[2, :2], 1.0)
     assert not power[:, 2].any()
-    even = fourier_power(torch.tensor([[1.0], [-1.0], [1.0], [-1.0]], dtype=torch.float64) + torch.eye(4)[:, :1])
+    even = embeddings.fourier_power(
+        torch.tensor([[1.0], [-1.0], [1.0], [-1.0]], dtype=torch.float64) + torch.eye(4)[:, :1]
+    )
     assert even.sum() == pytest.approx(1.0)
 
 
@@ -177,27 +163,27 @@ def test_waves_in_outputs_are_the_diagonal_of_their_transform() -> None:
             logits = model(batch.tokens)[:, -1].view(p, p, p)
         x = np.arange(p)
         total = float((logits - logits.mean(-1, keepdim=True)).square().sum())
-        for k, power in enumerate(output_spectra(model, batch)["power"], 1):
+        for k, power in enumerate(embeddings.output_spectra(model, batch)["power"], 1):
             angle = 2 * np.pi * k * (x[:, None, None] + x[:, None] - x) / p
             waves = {np.cos(angle).tobytes(): np.cos(angle)} | ({} if 2 * k == p else {b"": np.sin(angle)})
             share = sum((wave * logits.numpy()).sum() ** 2 / (wave**2).sum() for wave in waves.values()) / total
             assert power == pytest.approx(share, rel=1e-9)
     with pytest.raises(UnsupportedError, match="are not tokens on which addition acts"):
-        output_spectra(interp.build("count01/minimal"), interp.build("count01/minimal").task.sample(4))
+        embeddings.output_spectra(interp.build("count01/minimal"), interp.build("count01/minimal").task.sample(4))
 
 
 def test_numbers_that_are_looked_at_more_the_larger_and_copied() -> None:
     exact = interp.build("algorithmic/max-of-k-exact", K=3, v=9)
-    (head,) = number_circuits(exact).itertuples()
+    (head,) = circuits.number_circuits(exact).itertuples()
     assert (head.layer, head.head, head.grows, head.copied) == (0, 0, 1.0, 1.0)
-    scores = qk_circuit(exact).query("query == '='").set_index("key")["score"]
+    scores = circuits.qk_circuit(exact).query("query == '='").set_index("key")["score"]
     assert head.range == pytest.approx(scores["8"] - scores["0"])
     mixed = TaskModel(exact.spec.replace(origin=Training(init="torch")), seed=0, dtype="float64")
-    (head,) = number_circuits(mixed).itertuples()
+    (head,) = circuits.number_circuits(mixed).itertuples()
     assert 0 < head.grows < 1
     assert head.copied < 1
     with pytest.raises(UnsupportedError, match="no eight numbers in order"):
-        number_circuits(interp.build("count01/minimal"))
+        circuits.number_circuits(interp.build("count01/minimal"))
 
 
 class Cycle(Task):
@@ -212,9 +198,9 @@ class Cycle(Task):
 
 def test_spectra_of_a_task_with_a_cycle() -> None:
     subject = Subject(standin("balance").model, Cycle())
-    table = spectra(subject)
+    table = embeddings.spectra(subject)
     assert table["power"].to_list() == [pytest.approx(1.0)]
-    neurons = neuron_spectra(subject, subject.task.sample(40), "letters", 0)
+    neurons = embeddings.neuron_spectra(subject, subject.task.sample(40), "letters", 0)
     assert len(neurons) == 32
     assert set(neurons["power"].round(6)) <= {0.0, 1.0}
     batch = subject.task.sample(40)
@@ -224,18 +210,18 @@ def test_spectra_of_a_task_with_a_cycle() -> None:
         a, b = (float(post[batch.tokens[:, 0] == token][..., row.neuron].mean()) for token in (0, 1))
         assert row.size == pytest.approx(abs(a - b) / 2, rel=1e-5, abs=1e-9)
     with pytest.raises(UnsupportedError, match="declares no tokens on which addition acts"):
-        spectra(standin("recall"))
+        embeddings.spectra(standin("recall"))
 
 
 def test_components_and_cosines() -> None:
     from sklearn.decomposition import PCA
 
     x = torch.randn(9, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    found, shares = principal_components(x, 2)
+    found, shares = embeddings.principal_components(x, 2)
     fitted = PCA(2).fit(x.numpy())
     close(np.abs(found), np.abs(fitted.transform(x.numpy())), atol=1e-10)
     close(shares[:2], fitted.explained_variance_ratio_, atol=1e-12)
-    assert cosines(x)[2, 5] == pytest.approx(float(torch.nn.functional.cosine_similarity(x[2], x[5], dim=0)))
+    assert embeddings.cosines(x)[2, 5] == pytest.approx(float(torch.nn.functional.cosine_similarity(x[2], x[5], dim=0)))
 
 
 def test_matrices_have_the_names_that_people_type() -> None:

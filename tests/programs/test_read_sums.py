@@ -7,23 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-import interp.programs.read_sums as read_sums
 from interp.measures.runs import Part
+from interp.programs import read_sums
 from interp.programs.language import Head, Sums
 from interp.programs.quantize import Quantized
-from interp.programs.read_sums import (
-    Fitted,
-    Input,
-    covariance,
-    describe_by_sums,
-    fewest,
-    length,
-    products_of,
-    stays,
-    sufficient,
-    turn,
-    undivided,
-)
 from interp.programs.reading import Reading
 
 
@@ -32,11 +19,11 @@ def test_products_are_the_scores_up_to_a_constant_of_each_query() -> None:
     q, k = (torch.randn(n, 6, generator=draw, dtype=torch.float64) for n in (30, 40))
     k[:, 2:] = 1.0  # keys differ in two directions
     for products in (2, 6):
-        left, right = products_of(q, k, products)
+        left, right = read_sums.products_of(q, k, products)
         assert left.shape == right.shape == (6, products)
         off = (q @ left) @ (k @ right).T - q @ k.T
         assert float((off - off.mean(1, keepdim=True)).abs().max()) < 1e-6
-    left, right = products_of(q, k, 1)
+    left, right = read_sums.products_of(q, k, 1)
     off = (q @ left) @ (k @ right).T - q @ k.T
     assert float((off - off.mean(1, keepdim=True)).abs().max()) > 0.1
 
@@ -44,10 +31,10 @@ def test_products_are_the_scores_up_to_a_constant_of_each_query() -> None:
 def test_heads_of_one_dimension_have_products_too() -> None:
     draw = torch.Generator().manual_seed(0)
     q, k = (torch.randn(n, 1, generator=draw, dtype=torch.float64) for n in (30, 40))
-    left, right = products_of(q, k, 1)
+    left, right = read_sums.products_of(q, k, 1)
     off = (q @ left) @ (k @ right).T - q @ k.T
     assert float((off - off.mean(1, keepdim=True)).abs().max()) < 1e-6
-    assert covariance(k).shape == (1, 1)
+    assert read_sums.covariance(k).shape == (1, 1)
 
 
 def flat(features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -64,8 +51,12 @@ def test_what_is_read_is_a_sum_over_the_variables(norm: str) -> None:
     stream = sum(one @ torch.randn(3, 8, generator=draw, dtype=torch.float64) for one in features.values())
     layer = torch.nn.LayerNorm(8, elementwise_affine=False) if norm != "none" else None
     where = torch.ones(50, 4, dtype=torch.bool)
-    by = None if layer is None else length("length", flat(features), undivided(layer, stream).flatten(0, 1), layer.eps)
-    read = Input(features, stream, layer, by, where)
+    by = (
+        None
+        if layer is None
+        else read_sums.length("length", flat(features), read_sums.undivided(layer, stream).flatten(0, 1), layer.eps)
+    )
+    read = read_sums.Input(features, stream, layer, by, where)
     made = dict(features)
     for step in read.fit(["token", "position"]).sums("sums", torch.eye(8, dtype=torch.float64)):
         made[step.name] = step.applied(made, where)
@@ -78,7 +69,11 @@ def test_the_most_frequent_value_adds_nothing_to_a_sum() -> None:
     where = torch.ones(1, 5, dtype=torch.bool)
     feature = torch.eye(4).double()[torch.tensor([[0, 1, 1, 2, 1]])]
     stream = feature @ torch.tensor([[1.0], [3.0], [5.0], [9.0]], dtype=torch.float64)
-    (step,) = Input({"token": feature}, stream, None, None, where).fit(["token"]).sums("sums", torch.eye(1).double())
+    (step,) = (
+        read_sums.Input({"token": feature}, stream, None, None, where)
+        .fit(["token"])
+        .sums("sums", torch.eye(1).double())
+    )
     assert isinstance(step, Sums)
     torch.testing.assert_close(torch.tensor(step.weights[0]), torch.tensor([[-2.0], [0.0], [2.0], [0.0]]))
     assert step.bias == pytest.approx((3.0,))
@@ -88,12 +83,12 @@ def test_the_most_frequent_value_adds_nothing_to_a_sum() -> None:
 def test_sums_are_turned_until_many_weights_are_0() -> None:
     """Three sums of five values: each has a value of its own. Those of which one says nothing new stay."""
     weights = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    turned = weights @ turn(weights)
+    turned = weights @ read_sums.turn(weights)
     assert int((turned.abs() < 1e-9).sum()) == 6
     assert torch.linalg.matrix_rank(torch.cat([weights, turned], 1)) == 3
     weights[:, 2] = weights[:, 0]
     for few in (weights, weights[:2]):
-        assert turn(few).equal(torch.eye(3).double())
+        assert read_sums.turn(few).equal(torch.eye(3).double())
 
 
 def test_only_parts_behind_one_norm_share_what_is_normed() -> None:
@@ -101,7 +96,7 @@ def test_only_parts_behind_one_norm_share_what_is_normed() -> None:
     vectors = torch.randn(3, 4, dtype=torch.float64)
     lengths = [Sums(name, ("token",), (((1.0,),) * 3,), (0.0,)) for name in ("length 0", "length 1")]
     one, same, other = (
-        Fitted(("token",), vectors, vectors[0], [2], by).sums(name, torch.eye(4, dtype=torch.float64))
+        read_sums.Fitted(("token",), vectors, vectors[0], [2], by).sums(name, torch.eye(4, dtype=torch.float64))
         for name, by in (("query", lengths[0]), ("key", lengths[0]), ("neurons", lengths[1]))
     )
     assert one[:2] == same[:2]
@@ -110,7 +105,7 @@ def test_only_parts_behind_one_norm_share_what_is_normed() -> None:
 
 
 def test_the_first_names_that_nothing_needs_are_left_out() -> None:
-    assert fewest("abcde", lambda left: "b" in left and len(left) > 2) == ["b", "d", "e"]
+    assert read_sums.fewest("abcde", lambda left: "b" in left and len(left) > 2) == ["b", "d", "e"]
 
 
 # ---------------------------------------------------------------- whole parts: answers stay where their values do
@@ -170,7 +165,7 @@ def test_an_mlp_is_the_neurons_and_variables_that_it_needs(of: tuple[str, ...]) 
     reading: Any = Reads(mlp=SimpleNamespace(W_in=w_in, b_in=bias, W_out=w_out))
     reading.truth = (reading.x @ w_in + bias).relu() @ w_out
     reading.tried = SimpleNamespace(stay_without=lambda part, said, sides: float(set(of) <= said))
-    assert describe_by_sums(reading, Part(0, None), reading.found)
+    assert read_sums.describe_by_sums(reading, Part(0, None), reading.found)
     (step,) = reading.steps
     assert isinstance(step, Sums)
     assert (set(step.of), step.ramps, len(step.bias)) == (set(of), True, 2)
@@ -182,7 +177,7 @@ def test_an_mlp_of_which_no_sum_keeps_the_answers() -> None:
     w = torch.ones(5, 2).double()
     reading: Any = Reads(mlp=SimpleNamespace(W_in=w, b_in=w[0], W_out=w.T))
     reading.truth = torch.randn(40, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert not describe_by_sums(reading, Part(0, None), reading.found)
+    assert not read_sums.describe_by_sums(reading, Part(0, None), reading.found)
     assert not reading.steps
 
 
@@ -198,7 +193,7 @@ def test_a_head_is_the_products_and_sums_that_it_needs() -> None:
     reading: Any = Reads(attn=attn)
     pattern = ((reading.x @ q[0] + attn.b_Q) @ (reading.x @ k[0] + b[1]).mT).softmax(-1)
     reading.truth = pattern @ (reading.x @ v[0] + b[2])
-    assert describe_by_sums(reading, Part(0, 0), reading.found)
+    assert read_sums.describe_by_sums(reading, Part(0, 0), reading.found)
     head = next(step for step in reading.steps if isinstance(step, Head))
     sums = {step.name: step for step in reading.steps if isinstance(step, Sums)}
     assert [len(sums[name].bias) for name in (head.query, head.key, head.value)] == [2, 2, 2]
@@ -217,7 +212,7 @@ def test_what_is_tried_before_a_part_has_no_sums(norm: bool, everywhere: bool, m
     reading: Any = Reads(mlp=None)
     needed = reading.running.mask.clone()
     needed[0] = everywhere
-    assert not describe_by_sums(reading, Part(0), replace(reading.found, needed=needed))
+    assert not read_sums.describe_by_sums(reading, Part(0), replace(reading.found, needed=needed))
     sums = [None, "length"] if norm else [None]
     assert tried == [(at, one) for at in ([True] if everywhere else [False, True]) for one in sums]
 
@@ -232,7 +227,7 @@ def test_shorter_sums_may_lose_little_with_other_rows(norm: bool, monkeypatch: p
     reading: Any = SimpleNamespace(matter=[Part(0, 0), Part(0, 1), Part(0)], of_other_rows=True, running=None)
 
     def shorter(longest: Any, by: Any = None) -> Any:
-        return sufficient(reading, Part(0), None, 1.0, by, [], (None, None, longest))  # type: ignore[arg-type]
+        return read_sums.sufficient(reading, Part(0), None, 1.0, by, [], (None, None, longest))  # type: ignore[arg-type]
 
     assert [shorter(1.0)((None, None, share)) for share in (0.98, 0.978)] == [True, False]
     assert [shorter(0.9, "length")((None, None, share)) for share in (0.9, 0.89)] == [True, False]
@@ -244,4 +239,4 @@ def test_a_finer_sum_must_do_at_all_positions(finer: bool) -> None:
     """Where the part does not matter, the mean may be put in its place for others."""
     kept = lambda edits: SimpleNamespace(share=edits[Part(0)], least=1.0) if edits else SimpleNamespace(least=1.0)  # noqa: E731
     reading: Any = SimpleNamespace(finer=finer, kept=kept, spread=lambda found, value: 1.0)
-    assert stays(reading, Part(0), None, 0.9, 1.0) == (not finer)  # type: ignore[arg-type]
+    assert read_sums.stays(reading, Part(0), None, 0.9, 1.0) == (not finer)  # type: ignore[arg-type]

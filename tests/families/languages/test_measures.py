@@ -9,14 +9,7 @@ from shared.palindrome_orders import share_of_false_accepts
 
 import interp
 from interp.errors import UnsupportedError
-from interp.families.languages.measures import (
-    answer_logits,
-    attention_from_answer,
-    components_read,
-    length_curve,
-    sensitivity,
-    value_against_proof,
-)
+from interp.families.languages import measures
 from interp.models.architecture.task_model import TaskModel
 from interp.models.constructions import construct
 from interp.models.spec import MLP, Layer, ModelSpec, TaskRef
@@ -36,7 +29,7 @@ def trained_like(**layer) -> TaskModel:
 
 def test_length_curve_of_an_exact_model() -> None:
     model = construct("languages/parity").model()
-    frame = length_curve(model, [5, 40], ["float32", "float64"], n=50)
+    frame = measures.length_curve(model, [5, 40], ["float32", "float64"], n=50)
     assert frame["accuracy"].tolist() == [1.0] * 4
     assert frame[["false_accepts", "false_rejects"]].to_numpy().sum() == 0
     assert frame[["length", "dtype"]].to_numpy().tolist() == [
@@ -50,7 +43,7 @@ def test_length_curve_of_an_exact_model() -> None:
 def test_length_curve_tells_the_two_errors_apart() -> None:
     """Published tolerance and base: every error is a false accept (erratum 34)."""
     made = construct("languages/palindrome", "binary", c=1 / math.sqrt(6), tolerance=1e-7)
-    frame = length_curve(made.model(), [36, 50, 90], n=400, seed=1)
+    frame = measures.length_curve(made.model(), [36, 50, 90], n=400, seed=1)
     assert frame["false_rejects"].sum() == 0
     assert frame["cross_entropy_bits"].isna().all()
     for row in frame.itertuples():
@@ -72,19 +65,19 @@ def test_published_curve_is_predicted_by_tolerance_and_base() -> None:
 @pytest.mark.parametrize("name", ["one", "first", "parity", "palindrome"])
 def test_values_are_the_proofs(name: str) -> None:
     made = construct(f"languages/{name}")
-    frame = value_against_proof(made.model(), made.task.strings(40, 30, 2, seed=2))
+    frame = measures.value_against_proof(made.model(), made.task.strings(40, 30, 2, seed=2))
     assert frame["error"].abs().max() < 1e-15
     assert (frame["s"] != 0).any()
     wrong = made.model()
     with torch.no_grad():
         wrong.blocks[-1].attn.W_O.mul_(1.1)
-    assert value_against_proof(wrong, made.task.strings(40, 30, 2, seed=2))["error"].abs().max() > 1e-8
+    assert measures.value_against_proof(wrong, made.task.strings(40, 30, 2, seed=2))["error"].abs().max() > 1e-8
 
 
 def test_attention_from_cls_equals_the_pattern() -> None:
     for model in (construct("languages/parity").model(), trained_like(), trained_like(log_length="current")):
         tokens = model.task.strings(3, 9, 4, seed=1).tokens
-        frame = attention_from_answer(model, tokens)
+        frame = measures.attention_from_answer(model, tokens)
         _, cache = model.run_with_cache(tokens)
         for (row, layer, head), part in frame.groupby(["row", "layer", "head"]):
             pattern = cache[f"blocks.{layer}.attn.hook_pattern"][row, head, 0]
@@ -97,7 +90,7 @@ def test_attention_from_cls_equals_the_pattern() -> None:
 def test_a_causal_answer_attends_to_itself_and_earlier_tokens() -> None:
     model = interp.build("count01/minimal")
     tokens = model.task.sample(4, seed=1).tokens
-    frame = attention_from_answer(model, tokens)
+    frame = measures.attention_from_answer(model, tokens)
     _, cache = model.run_with_cache(tokens)
     for (row, layer, head), part in frame.groupby(["row", "layer", "head"]):
         last = int((tokens[row] == model.task.token_id("=")).nonzero()[0])
@@ -108,21 +101,21 @@ def test_a_causal_answer_attends_to_itself_and_earlier_tokens() -> None:
 
 def test_sensitivity_falls_like_one_over_n() -> None:
     """ONE moves by 1/n at most, whatever changes; FIRST by its whole e^c/(e^c + n - 1) at the first symbol."""
-    frame = sensitivity(construct("languages/first").model(), [10, 100, 400])
+    frame = measures.sensitivity(construct("languages/first").model(), [10, 100, 400])
     c = 1 / math.sqrt(6)
     wanted = [math.exp(c) / (math.exp(c) + n - 1) for n in frame["n"]]
     assert frame["max_change"].tolist() == pytest.approx(wanted, rel=1e-9)
     assert frame["max_at"].tolist() == [1, 1, 1]
-    one = sensitivity(construct("languages/one").model(), [10, 50], strings=20)
+    one = measures.sensitivity(construct("languages/one").model(), [10, 50], strings=20)
     assert one["max_change_times_n"].tolist() == pytest.approx([1.0, 1.0])
 
 
 def test_components_in_words() -> None:
-    frame = components_read(construct("languages/first").model())
+    frame = measures.components_read(construct("languages/first").model())
     circuits = {tuple(row) for row in frame[["layer", "head", "circuit", "source", "target"]].to_numpy().tolist()}
     assert circuits == {(1, 0, "QK", "[CLS]", "[i=1]"), (1, 0, "OV", "[i=1, w=1]", "s"), (1, 0, "OV", "[i=1]", "s")}
-    doubled = components_read(construct("languages/parity", layer_norm=True).model())
-    plain = components_read(construct("languages/parity", c=1 / math.sqrt(10)).model())
+    doubled = measures.components_read(construct("languages/parity", layer_norm=True).model())
+    plain = measures.components_read(construct("languages/parity", c=1 / math.sqrt(10)).model())
     ov = ["layer", "head", "source", "target", "coefficient"]
     pd.testing.assert_frame_equal(
         doubled.query("circuit == 'OV'")[ov].reset_index(drop=True),
@@ -133,11 +126,11 @@ def test_components_in_words() -> None:
 def test_measures_leave_the_limit_in_place_and_refuse() -> None:
     made = construct("languages/palindrome", "mirror")
     model = made.model(dtype="float32")
-    sensitivity(model, [4100], strings=1, places=1)
+    measures.sensitivity(model, [4100], strings=1, places=1)
     assert model.length_limit is made.weights.length_limit
     with pytest.raises(UnsupportedError, match="not its value"):
-        value_against_proof(model, made.task.strings(2, 5))
+        measures.value_against_proof(model, made.task.strings(2, 5))
     with pytest.raises(UnsupportedError, match="not exact"):
-        value_against_proof(trained_like(), made.task.strings(2, 5))
+        measures.value_against_proof(trained_like(), made.task.strings(2, 5))
     with pytest.raises(UnsupportedError, match="does not recognize"):
-        answer_logits(construct("count01/minimal").model(), torch.zeros(1, 4, dtype=torch.long))
+        measures.answer_logits(construct("count01/minimal").model(), torch.zeros(1, 4, dtype=torch.long))

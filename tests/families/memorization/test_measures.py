@@ -7,16 +7,8 @@ from closeness import close
 
 import interp
 from interp.errors import UnsupportedError
-from interp.families.memorization import bigram, kgram, lookup
+from interp.families.memorization import bigram, kgram, lookup, measures
 from interp.families.memorization.constructions.models import memorization_spec
-from interp.families.memorization.measures import (
-    attention_matrix,
-    context_logits,
-    head_table,
-    memorization,
-    optimum_gap,
-    spectrum,
-)
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.rank_d import least_squares
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
@@ -47,8 +39,8 @@ def test_rows_and_totals() -> None:
     q = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     kl = (TASK.conditional * np.log(TASK.conditional / q)).sum(1)
     right = logits.argmax(1) == TASK.conditional.argmax(1)
-    found = memorization(model)
-    close(context_logits(model), logits, atol=1e-12)
+    found = measures.memorization(model)
+    close(measures.context_logits(model), logits, atol=1e-12)
     close(found.rows["kl"], kl, atol=1e-12)
     assert found.kl == pytest.approx(float(TASK.prior @ kl))
     assert found.cross_entropy == pytest.approx(float(-TASK.prior @ (TASK.conditional * np.log(q)).sum(1)))
@@ -63,19 +55,19 @@ def test_rows_and_totals() -> None:
 def test_a_look_up_table_with_zeros() -> None:
     task = lookup(N=3, M=4, k=1)
     model = interp.build(memorization_spec(task, 2, 1, origin=Training(init="torch")))
-    assert np.isfinite(memorization(model).kl)
-    assert memorization(model).entropy == 0
+    assert np.isfinite(measures.memorization(model).kl)
+    assert measures.memorization(model).entropy == 0
 
 
 def test_heads_left_out() -> None:
     model = interp.build(SPEC, seed=2)
-    table = head_table(model)
+    table = measures.head_table(model)
     for head in range(4):
         logits = by_hand(model, skip=head)
         logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
         kl = float(TASK.prior @ (TASK.conditional * (np.log(TASK.conditional) - logs)).sum(1))
         assert table["kl_without"][head] == pytest.approx(kl)
-        assert table["kl_increase"][head] == pytest.approx(kl - memorization(model).kl)
+        assert table["kl_increase"][head] == pytest.approx(kl - measures.memorization(model).kl)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +80,7 @@ def test_the_attention_matrix_has_the_rank_of_erratum_5(n: int, k: int, d: int, 
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    found = attention_matrix(model)
+    found = measures.attention_matrix(model)
     assert found.rank == found.generic
     assert found.rank <= found.rank_with_residual <= min(n**k, found.rank + d)
     assert len(found.singular_values) == min(n**k, heads * d)
@@ -97,18 +89,18 @@ def test_the_attention_matrix_has_the_rank_of_erratum_5(n: int, k: int, d: int, 
 def test_the_residual_stream_carries_d_associations_more() -> None:
     task = lookup(N=10, M=10)
     model = interp.build("memorization/capacity", table=task, d_model=3, n_heads=5, d_head=2)
-    found = attention_matrix(model)
+    found = measures.attention_matrix(model)
     assert (found.rank, found.rank_with_residual, found.generic) == (10, 13, None)
-    assert memorization(model).formula == 13
+    assert measures.memorization(model).formula == 13
 
 
 def test_theorem_1_is_at_the_optimum_and_least_squares_is_not() -> None:
     best = rank_d_optimum(TASK, 2)
-    at = optimum_gap(interp.build("memorization/theorem1", table=TASK, d_model=2))
+    at = measures.optimum_gap(interp.build("memorization/theorem1", table=TASK, d_model=2))
     assert abs(at.gap) < 1e-9
     assert at.angles.max() < 1e-5
     target = least_squares(TASK, 2)
-    above = optimum_gap(interp.build("memorization/theorem1", table=TASK, W_U=target.W_U, W_E=target.W_E))
+    above = measures.optimum_gap(interp.build("memorization/theorem1", table=TASK, W_U=target.W_U, W_E=target.W_E))
     assert above.gap == pytest.approx(target.kl - best.kl, abs=1e-9)
     assert above.evidence == best.evidence
     assert str(above).startswith("divergence")
@@ -117,7 +109,7 @@ def test_theorem_1_is_at_the_optimum_and_least_squares_is_not() -> None:
 def test_what_the_unembedding_expresses() -> None:
     task = bigram(N=20, M=8, concentration=1.0, prior="uniform")
     target = least_squares(task, 3)
-    table = spectrum(interp.build("memorization/theorem1", table=task, W_U=target.W_U, W_E=target.W_E))
+    table = measures.spectrum(interp.build("memorization/theorem1", table=task, W_U=target.W_U, W_E=target.W_E))
     assert table["expressed"][:3].to_numpy() == pytest.approx(1)
     assert table["expressed"][3:].to_numpy() == pytest.approx(0, abs=1e-9)
     assert table["angle"][:3].max() < 1e-5
@@ -133,24 +125,24 @@ def test_a_hooked_transformer_of_your_own() -> None:
         )
     subject = Subject.external(mine, task)
     logits = mine(task.all_contexts().tokens)[:, -1].detach().double().numpy()
-    close(context_logits(subject), logits, atol=1e-6)
-    assert memorization(subject).formula is None  # contexts of one token: heads are of no use
-    assert len(head_table(subject)) == 2
+    close(measures.context_logits(subject), logits, atol=1e-6)
+    assert measures.memorization(subject).formula is None  # contexts of one token: heads are of no use
+    assert len(measures.head_table(subject)) == 2
 
 
 def test_refusals() -> None:
     other = interp.build("histogram/dot-exact", T=5, L=4)
     with pytest.raises(UnsupportedError, match="declares no conditional"):
-        memorization(other)
+        measures.memorization(other)
     baseline = interp.build(memorization_spec(TASK, 3, 1, d_mlp=4))
-    assert memorization(baseline).formula is None
+    assert measures.memorization(baseline).formula is None
     with pytest.raises(UnsupportedError, match="MLP"):
-        head_table(baseline)
+        measures.head_table(baseline)
     biased = interp.build(SPEC.replace(readout_bias=True))
     with torch.no_grad():
         biased.unembed.b_U += 1
     with pytest.raises(UnsupportedError, match="rank d"):
-        optimum_gap(biased)
+        measures.optimum_gap(biased)
 
 
 def test_silent_heads_have_rank_0_and_the_readout_bias_counts() -> None:
@@ -160,9 +152,9 @@ def test_silent_heads_have_rank_0_and_the_readout_bias_counts() -> None:
     logits = by_hand(model, skip=1) + np.arange(6)
     logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
     kl = float(TASK.prior @ (TASK.conditional * (np.log(TASK.conditional) - logs)).sum(1))
-    assert head_table(model)["kl_without"][1] == pytest.approx(kl)
+    assert measures.head_table(model)["kl_without"][1] == pytest.approx(kl)
     with torch.no_grad():
         model.blocks[0].attn.W_O.zero_()
         model.embed.W_E.zero_()
         model.blocks[0].attn.W_pos.zero_()
-    assert attention_matrix(model).rank == 0
+    assert measures.attention_matrix(model).rank == 0

@@ -7,20 +7,7 @@ import torch
 
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.models.architecture.reduced import (
-    CountedRows,
-    TokenTables,
-    _by_products,
-    _coefficients,
-    count_space_refusal,
-    counted_at,
-    counted_reads,
-    heads_from_counts,
-    reduced_outputs,
-    reduced_refusal,
-    stack_one,
-    token_tables,
-)
+from interp.models.architecture import reduced
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, Training
 from interp.tasks import Batch
@@ -58,24 +45,27 @@ def test_outputs_are_those_of_the_sequence_model(name: str) -> None:
     rows, length = tokens.shape
     sequence, position = torch.arange(rows).repeat_interleave(length), torch.arange(length).repeat(rows)
     mask = torch.ones_like(tokens)[sequence]
-    asked = counted_at(spec, task.d_vocab, tokens[sequence], position, mask).stacked(torch.float64)
-    tables = token_tables(spec, stack_one(dict(model.named_parameters())))
+    asked = reduced.counted_at(spec, task.d_vocab, tokens[sequence], position, mask).stacked(torch.float64)
+    tables = reduced.token_tables(spec, reduced.stack_one(dict(model.named_parameters())))
     wanted = model(tokens).detach().flatten(0, 1)
-    for found in (reduced_outputs(tables, asked), reduced_outputs(tables.folded(), asked)):
+    for found in (reduced.reduced_outputs(tables, asked), reduced.reduced_outputs(tables.folded(), asked)):
         torch.testing.assert_close(found[0], wanted, rtol=1e-12, atol=1e-12)
 
 
 def test_both_ways_to_mix_agree_and_huge_scores_do_not_overflow() -> None:
-    tables = replace(token_tables((model := model_of("bos-softmax")).spec, stack_one(dict(model.named_parameters()))),
-                     few=True)  # fmt: skip
+    model = model_of("bos-softmax")
+    tables = reduced.token_tables(model.spec, reduced.stack_one(dict(model.named_parameters())))
+    tables = replace(tables, few=True)
     counts = torch.tensor([[1, 4, 0, 2, 1, 0], [1, 0, 0, 0, 1, 0]]).double()
-    rows = CountedRows(torch.tensor([[4, 0]]), counts[None])
-    plain = (_coefficients(tables, rows) @ tables.values).transpose(1, 2)
-    torch.testing.assert_close(_by_products(tables, rows), plain, rtol=1e-12, atol=1e-12)
+    rows = reduced.CountedRows(torch.tensor([[4, 0]]), counts[None])
+    plain = (reduced._coefficients(tables, rows) @ tables.values).transpose(1, 2)
+    torch.testing.assert_close(reduced._by_products(tables, rows), plain, rtol=1e-12, atol=1e-12)
     # An absent token's score lies 10,000 above all others: its exponential must not drown those that are present.
     huge = tables.scores.clone()
     huge[..., 2] += 1e4
-    torch.testing.assert_close(heads_from_counts(replace(tables, scores=huge), rows), plain, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        reduced.heads_from_counts(replace(tables, scores=huge), rows), plain, rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(("dtype", "spread"), [(torch.float32, 50.0), (torch.float32, 200.0), (torch.float64, 900.0)])
@@ -85,20 +75,20 @@ def test_scores_far_apart_keep_tokens_of_low_scores_alone(dtype: torch.dtype, sp
     scores, values = zero.clone(), zero[..., :1].clone()
     scores[..., 2] = spread
     values[0, 0, :, 0] = torch.tensor([3.0, 7.0, 1.0])
-    tables = TokenTables(scores, values, None, zero[0, :, :, :1], few=True)
+    tables = reduced.TokenTables(scores, values, None, zero[0, :, :, :1], few=True)
     counts = torch.tensor([[1, 3, 0], [1, 3, 1]], dtype=dtype)
-    found = heads_from_counts(tables, CountedRows(torch.tensor([[0, 0]]), counts[None]))
+    found = reduced.heads_from_counts(tables, reduced.CountedRows(torch.tensor([[0, 0]]), counts[None]))
     assert found[0, :, 0, 0].tolist() == pytest.approx([6.0, 1.0], rel=1e-6)
 
 
 def test_what_has_no_such_rows_is_refused_with_the_reason() -> None:
     plain: ModelSpec = model_of().spec
     learned = plain.replace(positions="learned", max_length=4)
-    assert "without positions" in (reduced_refusal(learned) or "")
-    assert "MLP" in (reduced_refusal(plain.replace(layers=(Layer(d_head=6, mlp=MLP(d_mlp=3)),))) or "")
-    assert "final layer norm" in (reduced_refusal(plain.replace(final_norm="layer_norm")) or "")
-    assert reduced_refusal(plain) is None
-    assert "a linear readout" in (count_space_refusal(plain) or "")
+    assert "without positions" in (reduced.reduced_refusal(learned) or "")
+    assert "MLP" in (reduced.reduced_refusal(plain.replace(layers=(Layer(d_head=6, mlp=MLP(d_mlp=3)),))) or "")
+    assert "final layer norm" in (reduced.reduced_refusal(plain.replace(final_norm="layer_norm")) or "")
+    assert reduced.reduced_refusal(plain) is None
+    assert "a linear readout" in (reduced.count_space_refusal(plain) or "")
 
 
 @pytest.mark.parametrize(("direction", "counts"), [
@@ -108,9 +98,9 @@ def test_tokens_are_counted_at_each_position_that_is_read(direction: str, counts
     """By hand: the last token of the second row is padding."""
     batch = Batch(torch.tensor([[0, 1, 1, 2], [2, 2, 2, 0]]), torch.tensor([4, 3]), torch.zeros(2, dtype=torch.long))
     spec, read = model_of(direction=direction).spec, torch.tensor([[-100, 0, -100, 0], [0, -100, 0, -100]])
-    found = counted_reads(spec, 3, batch, read)
+    found = reduced.counted_reads(spec, 3, batch, read)
     assert found is not None
     assert (found.query.tolist(), found.counts.tolist()) == ([[1, 2], [2, 2]], counts)
     read[0, 0] = 1  # three positions of one row, two of another
-    assert counted_reads(spec, 3, batch, read) is None
-    assert counted_reads(spec, 3, batch[:0], read[:0]) is None
+    assert reduced.counted_reads(spec, 3, batch, read) is None
+    assert reduced.counted_reads(spec, 3, batch[:0], read[:0]) is None

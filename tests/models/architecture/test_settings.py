@@ -20,16 +20,7 @@ from torch import Tensor
 
 import interp
 from interp.errors import CheckpointError, InterpError
-from interp.models.architecture.settings import (
-    BY_NAME,
-    IN_EVERY_CONFIG,
-    PASSIVE,
-    SETTINGS,
-    SIZES,
-    complete,
-    plain_angles,
-    set_to,
-)
+from interp.models.architecture import settings
 from interp.models.lens import HookedTransformer, config, config_fields, quiet_construction
 from interp.models.readers.models import inspect
 
@@ -101,13 +92,13 @@ def original(name: str) -> tuple[dict[str, Any], HookedTransformer, Tensor]:
 
 def test_the_table_has_every_field_of_a_config() -> None:
     """A field of a new TransformerLens is neither in the table nor known to be passive, and fails here."""
-    listed = {*BY_NAME, *SIZES, *PASSIVE, "dtype"}
+    listed = {*settings.BY_NAME, *settings.SIZES, *settings.PASSIVE, "dtype"}
     unused = {"rmsnorm_uses_offset", "scale_embedding", "per_layer_head_dim", "per_layer_num_key_value_heads",
               "qk_norm_after_rope", "rotary_interleaved_cos_sin",
               "is_audio_model", "is_visual_model", "is_stateful", "is_multimodal", "vision_hidden_size",
               "vision_num_layers", "vision_num_heads", "mm_tokens_per_image"}  # fmt: skip
     assert set(config_fields()) <= listed | (set() if LENS3 else unused)
-    assert {setting.name for setting in SETTINGS} == set(CASES) | set(ELSEWHERE)
+    assert {setting.name for setting in settings.SETTINGS} == set(CASES) | set(ELSEWHERE)
 
 
 @pytest.mark.skipif(not LENS3, reason="the originals are TransformerLens 3's")
@@ -158,7 +149,7 @@ def test_passive_fields_change_no_output() -> None:
             changed.load_state_dict(model.state_dict())
             torch.testing.assert_close(changed(rows), model(rows), msg=name)
     left = {"device", "n_devices", "use_attn_in", "tokenizer_name"}  # need a GPU, a network, or another switch
-    assert set(values) | left >= PASSIVE & set(config_fields())
+    assert set(values) | left >= settings.PASSIVE & set(config_fields())
 
 
 def stored() -> dict[str, Any]:
@@ -177,12 +168,12 @@ def state_of(case: dict[str, Any]) -> dict[str, Tensor]:
 def test_either_version_loads_what_3_runs_or_refuses(name: str) -> None:
     """On TransformerLens 3, every model loads; on 4, a model that it cannot run is refused with the field's name."""
     case = stored()[name]
-    fields = complete(state_of(case), case["fields"], ask=()).fields
+    fields = settings.complete(state_of(case), case["fields"], ask=()).fields
     rows = torch.randint(6, (2, 8), generator=torch.Generator().manual_seed(3))
     kind, said = outcome(state_of(case), fields, rows, torch.tensor(case["logits"]))
     assert kind == "right" or (kind == "refused" and not LENS3), said
     if kind == "refused":
-        odd = [field for field in case["fields"] if field in BY_NAME and set_to(field, fields)]
+        odd = [field for field in case["fields"] if field in settings.BY_NAME and settings.set_to(field, fields)]
         assert any(field in said for field in odd), said
 
 
@@ -197,7 +188,7 @@ def test_the_table_of_angles_shows_rotary_positions() -> None:
             state[f"blocks.{index}.attn.rotary_sin"] = (n * rates).sin()
             state[f"blocks.{index}.attn.rotary_cos"] = (n * rates).cos()
         asked = {"attention_dir": "causal", "act_fn": "relu"}
-        found = complete(state, asked)
+        found = settings.complete(state, asked)
         expected = {
             "positional_embedding_type": "rotary", "rotary_dim": 4, "rotary_base": 50,
             "rotary_adjacent_pairs": adjacent, "rotary_scaling_factor": 1, "n_ctx": 8,
@@ -240,11 +231,13 @@ def test_what_is_assumed_is_said_in_full_everywhere(tmp_path: Path) -> None:
 def test_a_whole_config_of_an_older_version_leaves_nothing_open() -> None:
     """It does not name the fields of later versions, and its model cannot have used them."""
     state = state_of(stored()["parallel_attn_mlp"])
-    old = {setting.name: setting.default for setting in SETTINGS if setting.name in IN_EVERY_CONFIG} | {"n_ctx": 8}
-    assert complete(state, old).assumed == {}
-    assert complete(state, old).fields["clip_qkv"] is None
+    old = {
+        setting.name: setting.default for setting in settings.SETTINGS if setting.name in settings.IN_EVERY_CONFIG
+    } | {"n_ctx": 8}
+    assert settings.complete(state, old).assumed == {}
+    assert settings.complete(state, old).fields["clip_qkv"] is None
     del old["parallel_attn_mlp"]
-    assert {"parallel_attn_mlp", "clip_qkv", "use_logn_attn"} <= complete(state, old).assumed.keys()
+    assert {"parallel_attn_mlp", "clip_qkv", "use_logn_attn"} <= settings.complete(state, old).assumed.keys()
 
 
 def test_inspect_takes_the_config_that_load_takes() -> None:
@@ -289,7 +282,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("adjacent", [True, False])
 def test_plain_angles_are_a_rate_for_each_pair(adjacent: bool) -> None:
     fields = {"rotary_dim": 4, "d_head": 8, "rotary_base": 100, "rotary_adjacent_pairs": adjacent}
-    sines, cosines = plain_angles(fields, 3)
+    sines, cosines = settings.plain_angles(fields, 3)
     rates = [1.0, 1.0, 0.1, 0.1] if adjacent else [1.0, 0.1, 1.0, 0.1]
     for place in range(3):
         close(sines[place], [math.sin(place * rate) for rate in rates], atol=1e-12)

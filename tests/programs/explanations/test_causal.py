@@ -13,27 +13,7 @@ from interp.measures.interchange import Interchange
 from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of
-from interp.programs.explanations.causal import (
-    LOSS,
-    Judged,
-    agrees,
-    at_means,
-    carriers,
-    least,
-    may_lose,
-    part_role,
-    reads_less,
-    variable,
-)
-from interp.programs.explanations.findings import (
-    AT_ITS_MEANS,
-    READOUT,
-    Agreement,
-    PartRole,
-    ReadsLess,
-    ReadsMore,
-    VariableRole,
-)
+from interp.programs.explanations import causal, findings
 from interp.programs.interchange import FreshInputs, Placed
 from interp.programs.language import Head, Sums, Table
 from interp.programs.reading import Role
@@ -47,8 +27,8 @@ def test_a_program_with_a_wrong_entry_gives_fewer_answers() -> None:
     same = ENDS.step("same")
     assert isinstance(same, Table)
     wrong = replace(ENDS, steps=(ENDS.steps[0], replace(same, entries=(1, 0, 0, 0))))
-    assert agrees(ENDS, fresh).share == 1.0
-    assert agrees(wrong, fresh).share == 0.75  # one of four pairs of ends
+    assert causal.agrees(ENDS, fresh).share == 1.0
+    assert causal.agrees(wrong, fresh).share == 0.75  # one of four pairs of ends
 
 
 def test_a_program_is_taken_without_an_input_of_no_effect() -> None:
@@ -62,20 +42,20 @@ def test_a_program_is_taken_without_an_input_of_no_effect() -> None:
     entries = tuple(entry for entry in table.entries for _ in range(program.length))
     fat = replace(table, of=(*table.of, "position"), entries=entries)
     fatter = replace(program, steps=tuple(fat if step.name == name else step for step in program.steps))
-    found = least(reading, fatter, agrees(fatter, fresh), fresh)
+    found = causal.least(reading, fatter, causal.agrees(fatter, fresh), fresh)
     assert found.shown
     assert found.program.step(name).of == table.of
-    assert reads_less(reading, fatter) == (ReadsLess("MLP 0", "in", ("position",), 1.0),)
-    assert reads_less(reading, found.program) == ()
+    assert causal.reads_less(reading, fatter) == (findings.ReadsLess("MLP 0", "in", ("position",), 1.0),)
+    assert causal.reads_less(reading, found.program) == ()
 
 
 def test_a_program_with_sums_may_lose_answers() -> None:
     """Where it gives all of the model's, a table may lose none: a fitted sum may owe one of them to one more input."""
     subject = Subject.of(interp.compile(ENDS))
-    all_given = agrees(ENDS, FreshInputs(subject, everything(subject.task)))
+    all_given = causal.agrees(ENDS, FreshInputs(subject, everything(subject.task)))
     sums = replace(ENDS, steps=(*ENDS.steps, Sums("sum", ("token",), (((0.0,),) * len(ENDS.vocabulary),), (0.0,))))
-    assert [may_lose(one, all_given) for one in (ENDS, sums)] == [0, LOSS]
-    assert may_lose(ENDS, replace(all_given, share=0.999)) == LOSS
+    assert [causal.may_lose(one, all_given) for one in (ENDS, sums)] == [0, causal.LOSS]
+    assert causal.may_lose(ENDS, replace(all_given, share=0.999)) == causal.LOSS
 
 
 @pytest.mark.parametrize(("lengths", "status"), [((4, 4), "explained"), ((4, 3), "not read")])
@@ -89,26 +69,26 @@ def test_only_the_means_of_a_part_may_matter(lengths: tuple[int, int], status: s
     )  # fmt: skip
     reading: Any = SimpleNamespace(running=SimpleNamespace(original=running))
     roles = {
-        Part(0, 0): PartRole("head 0.0", "not read", does="attends"),
-        Part(0, 1): PartRole("head 0.1", "explained"),
+        Part(0, 0): findings.PartRole("head 0.0", "not read", does="attends"),
+        Part(0, 1): findings.PartRole("head 0.1", "explained"),
     }
-    now = at_means(reading, roles)
+    now = causal.at_means(reading, roles)
     assert now[Part(0, 1)] == roles[Part(0, 1)]
     role = now[Part(0, 0)]
     assert role.status == status
     if status == "explained":
-        assert (role.does, role.kept) == (AT_ITS_MEANS, 0.995)
+        assert (role.does, role.kept) == (findings.AT_ITS_MEANS, 0.995)
         assert puts[0][Part(0, 0)].tolist() == [[[2.0], [2.0]]] * 2
         running.kept = lambda edits: SimpleNamespace(share=0.98)
-        assert at_means(reading, roles) == roles
+        assert causal.at_means(reading, roles) == roles
 
 
 def test_a_variable_of_alike_parts_is_said_as_the_first() -> None:
     """Heads that carry one variable together do the same: it is said once."""
     first, score = ENDS.steps[0], Interchange.none()
     program = replace(ENDS, steps=(first, replace(first, name="again", part="head 7.7"), *ENDS.steps[1:]))
-    both = variable(program, Placed((first.name, "again"), (first.part, "head 7.7")), score)
-    assert both.does == variable(program, Placed((first.name,), (first.part,)), score).does
+    both = causal.variable(program, Placed((first.name, "again"), (first.part, "head 7.7")), score)
+    assert both.does == causal.variable(program, Placed((first.name,), (first.part,)), score).does
     assert both.places == (first.part, "head 7.7")
 
 
@@ -130,7 +110,7 @@ def test_what_is_not_used_may_matter_with_other_values(moved: float | None, said
         roles={part: Role("head 0.0", "not used")}, without={part: 1.0}, moved={} if moved is None else {part: moved},
         elsewhere={}, alike={}, groups=[], step=lambda name: None,
     )  # fmt: skip
-    note = part_role(reading, None, part, alone=False).note
+    note = causal.part_role(reading, None, part, alone=False).note
     assert said in note
     assert bool(note) == bool(said)
 
@@ -146,12 +126,12 @@ def test_a_variable_lives_where_nothing_else_is_read(needed: set[str], carrying:
         groups=[(head, other)], running=SimpleNamespace(parts=[head, other, later, mixed]),
         tried=SimpleNamespace(stay_without=lambda part, said, sides: float(own.get(part, {"x"}) <= {*said})),
     )  # fmt: skip
-    roles = {part: PartRole(str(part), "explained" if part == head else "not used", "") for part in own if part} | {
-        other: PartRole("head 0.1", "stands in", "")
-    }
+    roles = {
+        part: findings.PartRole(str(part), "explained" if part == head else "not used", "") for part in own if part
+    } | {other: findings.PartRole("head 0.1", "stands in", "")}
     first = replace(ENDS.steps[0], part="head 0.0")
     program = replace(ENDS, steps=(first,), answer=replace(ENDS.answer, of=("first",)))
-    held = VariableRole("the first token", ("head 0.0",), "", Interchange.none())
-    more = (ReadsMore(READOUT, 0.5),)
-    judged = Judged(program, Agreement(1, 0, 1.0, 1.0, 1.0, 1.0, ""), roles, (held,), (), more)
-    assert carriers(reading, judged) == dict.fromkeys(carrying, "head 0.0")
+    held = findings.VariableRole("the first token", ("head 0.0",), "", Interchange.none())
+    more = (findings.ReadsMore(findings.READOUT, 0.5),)
+    judged = causal.Judged(program, findings.Agreement(1, 0, 1.0, 1.0, 1.0, 1.0, ""), roles, (held,), (), more)
+    assert causal.carriers(reading, judged) == dict.fromkeys(carrying, "head 0.0")

@@ -19,15 +19,6 @@ from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import Explanation, engine
 from interp.programs.explanations.bench import STEPS_PER_SECOND, Bench, Steps
 from interp.programs.explanations.causal import reads_more
-from interp.programs.explanations.engine import (
-    MOST_SUMS,
-    lists,
-    may_be_finer,
-    may_move,
-    numbers_of_one,
-    told_apart,
-    with_edges,
-)
 from interp.programs.explanations.explanation import GIVEN
 from interp.programs.explanations.findings import USED, Cancelling, PartRole, StandIns, VariableRole
 from interp.programs.interchange import FreshInputs, Interchanger, interchanged, same_partition
@@ -67,10 +58,10 @@ def test_moved_rows_are_for_refuted_variables_without_sums() -> None:
     )
     refuted, few = (Interchange(Cases(n, 4, n), Cases(100, 100, 100)) for n in (100, 4))
     roles = {one.verdict: (VariableRole("it", ("head 0.0",), "", one),) for one in (refuted, few)}
-    assert may_move(replace(found, variables=roles["refuted"]))
-    assert not may_move(replace(counted, variables=roles["refuted"]))
-    assert not may_move(replace(found, variables=roles["too few cases"]))
-    assert not may_move(replace(found, variables=roles["refuted"], level="in part"))
+    assert engine.may_move(replace(found, variables=roles["refuted"]))
+    assert not engine.may_move(replace(counted, variables=roles["refuted"]))
+    assert not engine.may_move(replace(found, variables=roles["too few cases"]))
+    assert not engine.may_move(replace(found, variables=roles["refuted"], level="in part"))
     sums = replace(
         found.program,
         steps=(
@@ -78,7 +69,7 @@ def test_moved_rows_are_for_refuted_variables_without_sums() -> None:
             Sums("sum", ("token",), (((0.0,),) * len(found.program.vocabulary),), (0.0,), False),
         ),
     )
-    assert not may_move(replace(found, variables=roles["refuted"], program=sums))
+    assert not engine.may_move(replace(found, variables=roles["refuted"], program=sums))
 
 
 @pytest.mark.parametrize(("level", "n"), [("explained", 2), ("imitated", 3)])
@@ -110,10 +101,10 @@ def test_a_finer_reading_follows_one_that_is_imitated(shown: bool) -> None:
     reading = engine.read_in_turn(subject, everything(subject.task), Steps.of(math.inf), found)
     read = [(one.strict, one.finer, one.of_other_rows) for one, *_ in reading]
     program, missing = found[0].program, replace(found[0], level="in part", listing="gives 0.9 of the model's answers")
-    assert not may_be_finer(replace(missing, listing=""), program)
-    assert not may_be_finer(replace(missing, parameters=8 * program.constants - 1), program)
-    assert may_be_finer(replace(missing, parameters=8 * program.constants), program)
-    assert not may_be_finer(missing, None)
+    assert not engine.may_be_finer(replace(missing, listing=""), program)
+    assert not engine.may_be_finer(replace(missing, parameters=8 * program.constants - 1), program)
+    assert engine.may_be_finer(replace(missing, parameters=8 * program.constants), program)
+    assert not engine.may_be_finer(missing, None)
     finer = (True, not shown)
     assert read == [(True, False, False), (True, *finer), (False, False, False), (False, *finer)]
     now = quantize.enough_of(0.999, finer=True), quantize.enough_of(1.0, finer=False)
@@ -341,14 +332,17 @@ def test_a_listing_is_no_explanation() -> None:
     assert program.constants == 9
     task = interp.build("algorithmic/max-of-k-exact", K=2, v=3).task
     nine, drawn = everything(task), sample(task, 50)
-    assert lists(program, nine, nine.n, 10_000) == f"has 9 constants for {nine.n} inputs"
-    assert lists(program, drawn, drawn.n, 9 * MOST_SUMS) == ""
-    assert lists(program, drawn, drawn.n, 9 * MOST_SUMS - 1) == "has 9 constants; the model has 35 parameters"
+    assert engine.lists(program, nine, nine.n, 10_000) == f"has 9 constants for {nine.n} inputs"
+    assert engine.lists(program, drawn, drawn.n, 9 * engine.MOST_SUMS) == ""
+    assert (
+        engine.lists(program, drawn, drawn.n, 9 * engine.MOST_SUMS - 1)
+        == "has 9 constants; the model has 35 parameters"
+    )
     apart = "has 9 constants for 5 inputs that the model can tell apart"
-    assert lists(program, nine, 5, 10_000) == lists(program, drawn, 5, 10_000) == apart
-    assert lists(program, sample(task, 9), 5, 10_000) == ""
+    assert engine.lists(program, nine, 5, 10_000) == engine.lists(program, drawn, 5, 10_000) == apart
+    assert engine.lists(program, sample(task, 9), 5, 10_000) == ""
     plain = replace(program, steps=(), answer=replace(answer, of=("token",), weights=(eye,)))
-    assert lists(plain, drawn, drawn.n, 1) == ""
+    assert engine.lists(plain, drawn, drawn.n, 1) == ""
 
 
 @pytest.mark.parametrize(("name", "given", "n"), [("algorithmic/max-of-k-exact", {"K": 3, "v": 3}, 10),
@@ -361,12 +355,12 @@ def test_inputs_of_equal_counts_are_one(name: str, given: dict[str, int], n: int
     reads = reads_of(Subject.of(model), inputs.batch)
     rows = [tuple(row) for row in inputs.batch.tokens.tolist()]
     here = [(sorted(rows[row]), rows[row][at]) for row, at in zip(reads.rows.tolist(), reads.positions.tolist())]
-    assert told_apart(Subject.of(model), inputs.batch) == len({str(one) for one in here}) == n
+    assert engine.told_apart(Subject.of(model), inputs.batch) == len({str(one) for one in here}) == n
 
 
 def test_inputs_at_other_places_are_others() -> None:
     model = interp.compile(ENDS)
-    assert told_apart(Subject.of(model), everything(model.task).batch) == 8
+    assert engine.told_apart(Subject.of(model), everything(model.task).batch) == 8
 
 
 def test_a_memorized_table_is_as_long_as_its_inputs() -> None:
@@ -474,7 +468,7 @@ def test_answers_that_are_never_drawn_are_among_the_inputs() -> None:
     """The largest of four numbers below 64 is below 9 once in 2,600 rows; a row of one number each has all answers."""
     subject = Subject.of(interp.build("algorithmic/max-of-k-exact", K=4, v=64))
     batch = sample(subject.task, 300).batch
-    rows = with_edges(subject, batch)
+    rows = engine.with_edges(subject, batch)
     assert len(subject.classes(batch).unique()) < 64
     assert subject.classes(rows).unique().tolist() == list(range(64))
 
@@ -482,9 +476,9 @@ def test_answers_that_are_never_drawn_are_among_the_inputs() -> None:
 def test_no_input_is_added_that_is_there() -> None:
     subject = Subject.of(interp.build("languages/parity"))
     batch = sample(subject.task, 300).batch
-    rows = with_edges(subject, batch)
+    rows = engine.with_edges(subject, batch)
     assert len(rows) > 300
-    assert len(with_edges(subject, rows[100:])) == len(rows) - 100
+    assert len(engine.with_edges(subject, rows[100:])) == len(rows) - 100
 
 
 def test_each_number_of_one_of_two_tokens_is_among_the_inputs() -> None:
@@ -492,9 +486,9 @@ def test_each_number_of_one_of_two_tokens_is_among_the_inputs() -> None:
     subject = Subject.of(interp.build("languages/parity"))
     batch = sample(subject.task, 300).batch
     one = subject.task.vocabulary.index("1")
-    edges = with_edges(subject, batch)[300:]
+    edges = engine.with_edges(subject, batch)[300:]
     assert (edges.tokens == one).sum(1).sort().values.tolist() == list(range(21))
-    rows = numbers_of_one(torch.tensor([2, 0, 1, 0]), torch.tensor([1, 2, 3]), torch.tensor([0, 1]))
+    rows = engine.numbers_of_one(torch.tensor([2, 0, 1, 0]), torch.tensor([1, 2, 3]), torch.tensor([0, 1]))
     assert (rows[:, 0] == 2).all()
     assert (rows[:, 1:] == 0).sum(1).tolist() == [0, 1, 2, 3]
 

@@ -21,16 +21,7 @@ from interp.families.memorization.sections import sentence as table_sentence
 from interp.measures.accuracy import Accuracy
 from interp.measures.runs import ScoreWithLoss
 from interp.report import Report
-from interp.report.sections.accuracy import (
-    accuracy_caption,
-    accuracy_sentence,
-    certificate_sentence,
-    describe_answers,
-    describe_errors,
-    drawn_sentence,
-    quoted_input,
-    rule_sentence,
-)
+from interp.report.sections import accuracy as accuracy_section
 from interp.report.sections.heads import (
     describe_induction,
     describe_lowest_accuracy,
@@ -63,7 +54,7 @@ def accuracy_of(right: float, n: int, exact: bool = False) -> Accuracy:
 ])  # fmt: skip
 def test_certificates(status, accuracy, errors, says) -> None:
     wrong = "a b" if status == "refuted" else None
-    text = certificate_sentence(certificate(status, accuracy, errors, wrong))
+    text = accuracy_section.certificate_sentence(certificate(status, accuracy, errors, wrong))
     assert says in text
     assert ("Proved" in text) == (status == "certified")
     assert ("it is wrong at 'a b'" in text) == (wrong is not None)
@@ -71,8 +62,8 @@ def test_certificates(status, accuracy, errors, says) -> None:
 
 def test_one_input_is_no_inputs() -> None:
     measured = accuracy_of(1, 1, exact=True)
-    assert "exact: the only input was run." in accuracy_sentence(measured, every(1))
-    assert accuracy_caption(measured) == "The only input was run."
+    assert "exact: the only input was run." in accuracy_section.accuracy_sentence(measured, every(1))
+    assert accuracy_section.accuracy_caption(measured) == "The only input was run."
     assert " on 1 input (" in str(replace(certificate("refuted", 0.0, 1, "a"), n_inputs=1))
 
 
@@ -87,8 +78,8 @@ def test_one_input_is_no_inputs() -> None:
 def test_errors_are_counted_in_inputs_or_answers(inputs, answers, errors, says) -> None:
     accuracy = 1 - errors / (answers or inputs) if errors else (0.9, 0.95)
     found = replace(certificate("refuted", accuracy, errors, "a b"), n_inputs=inputs, n_answers=answers)
-    assert describe_errors(found) == says
-    text = certificate_sentence(found)
+    assert accuracy_section.describe_errors(found) == says
+    text = accuracy_section.certificate_sentence(found)
     assert "weighted" not in text
     assert errors is None or f"It is wrong on {'all' if says.startswith('Always') else errors} of " in text
 
@@ -101,13 +92,13 @@ def test_errors_are_counted_in_inputs_or_answers(inputs, answers, errors, says) 
 ])  # fmt: skip
 def test_measured(right: float, exact: bool, says: str) -> None:
     inputs = every(200) if exact else some(200)
-    assert says in accuracy_sentence(accuracy_of(right, 200, exact), inputs)
+    assert says in accuracy_section.accuracy_sentence(accuracy_of(right, 200, exact), inputs)
 
 
 def test_how_the_sampler_draws_inputs_is_a_number_of_its_own() -> None:
     found = accuracy_of(499, 1000)
-    assert drawn_sentence(found, 0.51, some(1000)) == ""
-    said = drawn_sentence(found, 0.9974, some(1000))
+    assert accuracy_section.drawn_sentence(found, 0.51, some(1000)) == ""
+    said = accuracy_section.drawn_sentence(found, 0.9974, some(1000))
     assert "With the task's sampler, accuracy is 0.4990 on a sample of 1,000 inputs" in said
     assert "(95% interval 0.4680" in said
 
@@ -118,9 +109,9 @@ def test_how_the_sampler_draws_inputs_is_a_number_of_its_own() -> None:
     ("0 1 1", "'0 1 1'"),
 ])  # fmt: skip
 def test_the_input_of_a_counterexample_stands_in_quotation_marks(counterexample: str, says: str) -> None:
-    assert quoted_input(counterexample) == says
+    assert accuracy_section.quoted_input(counterexample) == says
     found = certificate("refuted", 0.5, 500, counterexample)
-    assert f"it is wrong at {says}." in certificate_sentence(found)
+    assert f"it is wrong at {says}." in accuracy_section.certificate_sentence(found)
 
 
 def errors_of(answers_one: dict[int, float]) -> pd.DataFrame:
@@ -145,7 +136,7 @@ def errors_of(answers_one: dict[int, float]) -> pd.DataFrame:
     ({-2: 0.5, -1: 0, 0: 0, 1: 1, 2: 1}, ""),  # mixed outside of the boundary
 ])  # fmt: skip
 def test_rules(answers: dict[int, float], says: str) -> None:
-    text = rule_sentence(errors_of(answers), ("0", "1", "2"), ("4", "5"))
+    text = accuracy_section.rule_sentence(errors_of(answers), ("0", "1", "2"), ("4", "5"))
     assert says in text if says else text == ""
 
 
@@ -162,7 +153,7 @@ def test_sections_on_samples_are_counted(sampled: int, says: str) -> None:
 def test_errors_with_a_third_answer_show_no_rule() -> None:
     errors = errors_of({-1: 1, 0: 1, 1: 1, 2: 1})  # right where '4' is, wrong elsewhere: by '4', or by another token?
     errors.attrs["neither"] = 20
-    assert rule_sentence(errors, ("0", "1", "2"), ("4", "5")) == ""
+    assert accuracy_section.rule_sentence(errors, ("0", "1", "2"), ("4", "5")) == ""
 
 
 def facts(**changes: float) -> dict[str, float]:
@@ -293,7 +284,7 @@ def test_only_shares_of_attention_go_somewhere(entropy: float, says: str) -> Non
     (0, False, "Wrong on all of the 200 answers that were sampled."),
 ])  # fmt: skip
 def test_whether_a_model_computes_what_is_asked(right: int, exact: bool, says: str) -> None:
-    assert describe_answers(accuracy_of(right, 200, exact)) == says
+    assert accuracy_section.describe_answers(accuracy_of(right, 200, exact)) == says
 
 
 def curve(accuracies: dict[int, float], bits: float = 0.1) -> pd.DataFrame:

@@ -10,19 +10,10 @@ import torch
 
 import interp
 from interp.families.histogram import Histogram
+from interp.families.histogram.certificates import walk as walks
 from interp.families.histogram.certificates.certify import _thresholds
 from interp.families.histogram.certificates.counted import counting_refusal
 from interp.families.histogram.certificates.tables import Tables, tables_of
-from interp.families.histogram.certificates.walk import (
-    BLOCK,
-    FIRST,
-    Listed,
-    Seen,
-    Walk,
-    group_sizes,
-    groups_of,
-    multisets_around,
-)
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
 from interp.models.architecture.task_model import TaskModel
@@ -60,7 +51,7 @@ def counted(
     tables = tables_of(model)
     (need, slack), found = thresholds(model, need, slack), {}
     for token in range(tables.T):
-        walk = Walk(tables, token)
+        walk = walks.Walk(tables, token)
         for count in range(tables.L if tables.T == 1 else 1, tables.L + 1):
             rivals = np.arange(tables.lead.shape[1]) != tables.classes[count - 1]
             one = walk.count(count, rivals, need[token, count - 1], slack[token, count - 1])
@@ -150,7 +141,7 @@ def test_multisets_agree_with_sequences_for_very_many_models(kind: MixingKind, s
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_with_equal_rows_are_merged_and_counted_apart(kind: MixingKind) -> None:
     model = random_model(kind, 6, 4, 4, 1, rows=2)
-    assert len(Seen.by(tables_of(model), 0).terms) == 2
+    assert len(walks.Seen.by(tables_of(model), 0).terms) == 2
     assert counted(model) == listed(model)
 
 
@@ -204,20 +195,20 @@ def test_sizes_that_float32_cannot_hold_are_decided_in_float64(kind: MixingKind,
 def test_groups_hold_each_token_once_and_have_the_planned_sizes() -> None:
     for n in (0, 1, 2, 3, 5, 31):
         terms = np.random.default_rng(n).normal(size=(n, 4))
-        groups = groups_of(terms)
-        assert [len(group) for group in groups] == group_sizes(n)
+        groups = walks.groups_of(terms)
+        assert [len(group) for group in groups] == walks.group_sizes(n)
         assert sorted(np.concatenate(groups).tolist()) == list(range(n))
-    first = groups_of(terms)[0]
-    assert len(first) == round(FIRST * 31)
+    first = walks.groups_of(terms)[0]
+    assert len(first) == round(walks.FIRST * 31)
 
 
 def test_listed_multisets_stand_for_all_sequences() -> None:
-    listed_, alike = Listed.of(4, 5), np.array([1, 3, 2, 1])
+    listed_, alike = walks.Listed.of(4, 5), np.array([1, 3, 2, 1])
     ways = listed_.ways(alike)
     for slots in range(6):
         blocks = slice(listed_.start[slots], listed_.start[slots + 1])
-        rows = slice(blocks.start * BLOCK, blocks.stop * BLOCK)
-        real = np.concatenate([np.arange(BLOCK) < n for n in listed_.rows[blocks]])
+        rows = slice(blocks.start * walks.BLOCK, blocks.stop * walks.BLOCK)
+        real = np.concatenate([np.arange(walks.BLOCK) < n for n in listed_.rows[blocks]])
         found = [tuple(row[:slots]) for row in listed_.places[rows][real].tolist()]
         assert found == list(combinations_with_replacement(range(4), slots))
         expected = [
@@ -230,23 +221,18 @@ def test_listed_multisets_stand_for_all_sequences() -> None:
 
 
 def test_multisets_around_a_token() -> None:
-    assert sum(multisets_around(31, n) for n in range(10)) == comb(40, 9) == 273_438_880
-    assert [multisets_around(0, n) for n in range(3)] == [1, 0, 0]
+    assert sum(walks.multisets_around(31, n) for n in range(10)) == comb(40, 9) == 273_438_880
+    assert [walks.multisets_around(0, n) for n in range(3)] == [1, 0, 0]
 
 
 @pytest.mark.compiles
-def test_a_walk_that_is_told_to_stop_says_nothing() -> None:
+def test_a_walk_that_is_told_to_stop_says_nothing(monkeypatch) -> None:
     model = random_model("dot", 12, 8, 12, 1)
     tables = tables_of(model)
     need, slack = _thresholds(model, tables)
     rivals = np.arange(tables.lead.shape[1]) != tables.classes[0]
-    walk = Walk(tables, 0)
-    import interp.families.histogram.certificates.walk as room
-
-    work, room.WORK = room.WORK, 10.0
-    try:
-        assert walk.count(1, rivals, need[0, 0], slack[0, 0], lambda: False) is None
-        stepwise = walk.count(1, rivals, need[0, 0], slack[0, 0])
-    finally:
-        room.WORK = work
-    assert stepwise == walk.count(1, rivals, need[0, 0], slack[0, 0])
+    walk = walks.Walk(tables, 0)
+    at_once = walk.count(1, rivals, need[0, 0], slack[0, 0])
+    monkeypatch.setattr(walks, "WORK", 10.0)
+    assert walk.count(1, rivals, need[0, 0], slack[0, 0], lambda: False) is None
+    assert walk.count(1, rivals, need[0, 0], slack[0, 0]) == at_once
