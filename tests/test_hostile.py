@@ -14,7 +14,6 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import interp
-from interp.errors import InterpError
 from interp.families.count01 import Count01
 from interp.models.architecture.checkpoint import save_checkpoint
 from interp.models.spec import ModelSpec, TaskRef
@@ -35,7 +34,7 @@ def spec(
 
 
 def refused(call: Callable[[], Any], words: str = "") -> None:
-    with pytest.raises(InterpError) as error:
+    with pytest.raises(interp.InterpError) as error:
         call()
     lines = re.split(r"; \(\d+\) ", str(error.value))  # a spec lists its problems
     assert len(lines) <= 21

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 import interp
-from interp.errors import InterpError
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Bias, Layer, ModelSpec, TaskRef, Training
 
 STUDY = runpy.run_path(str(Path(__file__).resolve().parent.parent / "analyses" / "max_of_k_proofs.py"))
@@ -24,7 +22,7 @@ def spec_of(positions: str, n_heads: int = 1) -> ModelSpec:
     )  # fmt: skip
 
 
-def whole_patterns(model: TaskModel) -> int:
+def whole_patterns(model: interp.TaskModel) -> int:
     """Sequences in patterns (the maximum, and where or how often it stands) without any error."""
     batch = next(model.task.inputs())
     right = (model.predict(batch.tokens) == batch.labels).tolist()
@@ -39,7 +37,7 @@ def whole_patterns(model: TaskModel) -> int:
 def test_it_proves_exactly_the_patterns_without_an_error(positions: str) -> None:
     sizes = set()
     for seed in range(6):
-        model = TaskModel(spec_of(positions), seed=seed)
+        model = interp.TaskModel(spec_of(positions), seed=seed)
         found = prove(model)
         assert found.proved == whole_patterns(model)
         assert int(found.cells["sequences"].sum()) == found.inputs == 64
@@ -53,5 +51,5 @@ def test_the_exact_model_is_proved_right_on_too_many_inputs() -> None:
 
 
 def test_several_heads_are_refused() -> None:
-    with pytest.raises(InterpError, match="2 heads"):
-        prove(TaskModel(spec_of("none", n_heads=2)))
+    with pytest.raises(interp.InterpError, match="2 heads"):
+        prove(interp.TaskModel(spec_of("none", n_heads=2)))

@@ -16,7 +16,6 @@ from interp.report.sections.accuracy import describe_sampled_accuracy, populatio
 from interp.report.sections.base import Study, fill
 from interp.report.sections.live_payload import payload
 from interp.report.sections.question import hooks_sentence
-from interp.tasks import Batch
 from interp.tasks.populations import InputsAsked
 
 
@@ -46,9 +45,9 @@ class Beyond(Recall):
 
     name = "recall-beyond"
 
-    def batch(self, tokens: torch.Tensor) -> Batch:
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
         plain = super().batch(tokens)
-        return Batch(plain.tokens, plain.lengths, plain.labels + 1)
+        return interp.Batch(plain.tokens, plain.lengths, plain.labels + 1)
 
 
 class Longer(Recall):
@@ -56,10 +55,10 @@ class Longer(Recall):
 
     name = "recall-longer"
 
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
         short = super().sample(n, split, seed)
         tokens = torch.cat([short.tokens[:, :2], short.tokens], 1)
-        return Batch(tokens, short.lengths + 2, short.labels)
+        return interp.Batch(tokens, short.lengths + 2, short.labels)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_a_task_that_does_not_fit_is_refused_in_one_sentence(task: Recall, says:
 @pytest.mark.parametrize("splits", [("only",), ("train", "test"), ("train", "test", "shifted")])
 def test_the_sampler_is_measured_on_the_last_split(splits: tuple[str, ...]) -> None:
     class Asked(Recall):
-        def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
             asked.add(split)
             return Recall().sample(n, seed=seed)
 
@@ -100,17 +99,17 @@ def test_a_subject_can_be_called_like_a_model(name: str) -> None:
 # ---------------------------------------------------------------- numbers again, on stock hooks
 
 
-def _logits(name: str, batch: Batch, hooks: tuple = ()) -> torch.Tensor:  # type: ignore[type-arg]
+def _logits(name: str, batch: interp.Batch, hooks: tuple = ()) -> torch.Tensor:  # type: ignore[type-arg]
     model = standin(name).model
     with torch.no_grad():
         return read_of(name, model.run_with_hooks(batch.tokens, fwd_hooks=[*padding_hooks(model, batch), *hooks]))
 
 
-def _accuracy(name: str, batch: Batch, hooks: tuple = ()) -> float:  # type: ignore[type-arg]
+def _accuracy(name: str, batch: interp.Batch, hooks: tuple = ()) -> float:  # type: ignore[type-arg]
     return float((_logits(name, batch, hooks).argmax(-1) == batch.labels).double().mean())
 
 
-def _mean_hook(name: str, layer: int, head: int, reference: Batch, means: dict[int, torch.Tensor]) -> tuple:  # type: ignore[type-arg]
+def _mean_hook(name: str, layer: int, head: int, reference: interp.Batch, means: dict[int, torch.Tensor]) -> tuple:  # type: ignore[type-arg]
     """Mean ablation with plain hooks: by position where rows have one length, else at the reads and elsewhere."""
     model, point = standin(name).model, f"blocks.{layer}.attn.hook_z"
     if layer not in means:

@@ -7,7 +7,6 @@ from plain_numbers import Plain
 import interp
 from interp.errors import UnsupportedError
 from interp.measures.variables import MOST_PAIRS, pairs_of
-from interp.models.listing import list_models
 from interp.models.subject import Subject
 from interp.report import Report
 from interp.report.sections import _shared as shared
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 INPUTS, FEW = 80, 12
 LONG = 100  # tokens of a row; of longer ones few are taken
-NAMES = [str(name) for name in list_models()["name"]]
+NAMES = [str(name) for name in interp.list_models()["name"]]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,12 +15,9 @@ from attack_models import drawn
 from bare_checker import check
 
 import interp
-from interp.errors import InterpError
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import ModelSpec
 
 
-def any_counter(rng: random.Random) -> ModelSpec:
+def any_counter(rng: random.Random) -> interp.ModelSpec:
     """A histogram model with every field of its scores."""
     T, L, d, full = rng.choice([1, 2, 3]), rng.choice([1, 1, 2, 3]), rng.choice([1, 2, 3]), rng.random() < 0.3
     fixed = rng.random() < 0.3
@@ -35,10 +32,10 @@ def any_counter(rng: random.Random) -> ModelSpec:
     task = {"name": "histogram", "parameters": {"T": T, "L": L, "bos": bos, "zero_class": rng.random() < 0.5}}
     spec = {"task": task, "d_model": d, "layers": [layer], "direction": "bidirectional", "readout": "relu_mlp",
             "readout_width": rng.choice([1, 3]), "dtype": "float64"}  # fmt: skip
-    return ModelSpec.from_dict(spec | ({"max_length": L} if fixed else {}))
+    return interp.ModelSpec.from_dict(spec | ({"max_length": L} if fixed else {}))
 
 
-def any_maximum(rng: random.Random) -> ModelSpec:
+def any_maximum(rng: random.Random) -> interp.ModelSpec:
     """A max-of-k model with every field of one head, also of two heads, layers and directions."""
     K, v, d = rng.choice([1, 2, 3]), rng.choice([2, 3, 4]), rng.choice([1, 2, 3])
     norm, full = rng.choice(["none", "none", "pre", "post"]), rng.random() < 0.2
@@ -50,7 +47,7 @@ def any_maximum(rng: random.Random) -> ModelSpec:
                             "direction": rng.choice(["causal", "bidirectional"]), "dtype": "float64"}  # fmt: skip
     spec |= rng.choice([{}, {"readout_bias": False}, {"readout": "relu_mlp", "readout_width": 2}])
     placed = {"positions": "learned", "max_length": K + rng.choice([0, 1, 2])}
-    return ModelSpec.from_dict(spec | (placed if rng.random() < 0.5 else {}))
+    return interp.ModelSpec.from_dict(spec | (placed if rng.random() < 0.5 else {}))
 
 
 def one(rng: random.Random, folder: Path) -> str:
@@ -61,7 +58,7 @@ def one(rng: random.Random, folder: Path) -> str:
             model.unembed.b_out[-1] += 1000 * rng.choice([0, 1])
     try:
         found = interp.certify(model, **({"samples": 0} if model.task.name == "histogram" else {}))
-    except InterpError as error:
+    except interp.InterpError as error:
         if "at most" not in str(error):  # too few positions are the only reason
             raise
         return "refused"
@@ -73,7 +70,7 @@ def one(rng: random.Random, folder: Path) -> str:
     path = folder / "proof.json"
     try:
         found.evidence(path)
-    except InterpError:
+    except interp.InterpError:
         return f"{found.status}, no evidence"
     said = check.check(json.loads(path.read_text()))[1]
     errs = re.search(r"but exactly (\d+)", said)
@@ -81,7 +78,7 @@ def one(rng: random.Random, folder: Path) -> str:
     return f"{found.status}, evidence holds"
 
 
-def true_margins(model: TaskModel) -> torch.Tensor:
+def true_margins(model: interp.TaskModel) -> torch.Tensor:
     """The right output less the best other one at every position that is read, of all inputs."""
     found = []
     for batch in model.task.inputs():

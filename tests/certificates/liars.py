@@ -21,17 +21,15 @@ import vandals
 from attacks import check
 
 import interp
-from interp.errors import InterpError
-from interp.models.architecture.task_model import TaskModel
 
-SMALL: dict[str, Callable[[], TaskModel]] = {
+SMALL: dict[str, Callable[[], interp.TaskModel]] = {
     "histogram": lambda: interp.build("histogram/dot-exact", T=3, L=3),
     "max-of-k": lambda: interp.build("algorithmic/max-of-k-exact", K=2, v=3),
     "first": lambda: interp.build("languages/first"),
 }
 
 
-def drawn(rng: random.Random, name: str) -> TaskModel:
+def drawn(rng: random.Random, name: str) -> interp.TaskModel:
     """A small model, which errs in half of all cases."""
     model, generator = SMALL[name](), torch.Generator().manual_seed(rng.randrange(10**6))
     if rng.random() < 0.5:
@@ -52,7 +50,7 @@ def numbers(rng: random.Random) -> str:
     model = interp.build(f"languages/{name}", variant=variant, dtype=dtype, output_scale=size)
     try:
         table = interp.certify(model, longest=5).tables["lengths"]
-    except InterpError:
+    except interp.InterpError:
         return "refused"
     kept = True
     for flushed in (False, torch.set_flush_denormal(True)):
@@ -128,7 +126,7 @@ def files(rng: random.Random) -> str:
     return "harmless"
 
 
-def answers_of(model: TaskModel, tokens: list[int]) -> list[int]:
+def answers_of(model: interp.TaskModel, tokens: list[int]) -> list[int]:
     with torch.no_grad():
         out = model(torch.tensor([tokens]))[0]
     return ((out[:, 0] > 0).long() if out.shape[1] == 1 else out.argmax(-1)).tolist()

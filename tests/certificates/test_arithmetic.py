@@ -11,7 +11,6 @@ import torch
 import interp
 from interp.certificates import arithmetic
 from interp.models.architecture.formulas import position_formula
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import TaskRef
 
 DRAWN = 200_000
@@ -217,7 +216,7 @@ def test_where_the_premise_does_not_speak() -> None:
             with pytest.raises(interp.errors.UnsupportedError, match="'medium' precision"):
                 interp.certify(name)
         short = TaskRef(name="one", parameters=(("length", 4),))
-        few = TaskModel(model.spec.replace(task=short), tensors=dict(model.named_parameters()), dtype="float64")
+        few = interp.TaskModel(model.spec.replace(task=short), tensors=dict(model.named_parameters()), dtype="float64")
         for inputs in (few, "memorization/lookup"):  # inputs that can all be run need no premise
             assert interp.certify(inputs).arithmetic.startswith("as run")
     finally:

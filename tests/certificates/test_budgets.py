@@ -5,14 +5,13 @@ import torch
 
 import interp
 from interp.certificates.certificate import SampledShare, Stratum
-from interp.errors import InterpError
 from interp.support import resources
 from interp.support.resources import Budget
 
 
 @pytest.mark.parametrize("seconds", [-1, -1e-9, float("nan")])
 def test_negative_seconds_are_refused(seconds: float) -> None:
-    with pytest.raises(InterpError, match=r"seconds = .* must not be negative"):
+    with pytest.raises(interp.InterpError, match=r"seconds = .* must not be negative"):
         Budget(seconds, 1.0)
 
 
@@ -73,13 +72,13 @@ def test_what_ended_a_search_is_said() -> None:
 
 @pytest.mark.parametrize(("option", "value"), [("seed", -1), ("samples", -1), ("seconds", -1)])
 def test_options_below_zero_are_refused_in_a_sentence(option: str, value: int) -> None:
-    with pytest.raises(InterpError, match=rf"{option} = -1 must"):
+    with pytest.raises(interp.InterpError, match=rf"{option} = -1 must"):
         interp.certify("histogram/dot-exact", **{option: value})
 
 
 def test_an_unknown_option_is_refused_with_those_that_there_are() -> None:
     said = "the certificate by count box: unknown option 'secondz'; known: box, question"
-    with pytest.raises(InterpError, match=said):
+    with pytest.raises(interp.InterpError, match=said):
         interp.certify("count01/minimal", secondz=1)
 
 

@@ -19,7 +19,6 @@ from interp.certificates.certificate import (
 )
 from interp.certificates.certify import method_for
 from interp.errors import UnsupportedError
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer, ModelSpec, TaskRef
 from interp.report.items import Text
 from interp.report.sections.accuracy import certificate_sentence
@@ -101,7 +100,7 @@ def test_a_refusal_names_each_method_and_what_the_task_lacks() -> None:
     layer = Layer(d_head=2)
     spec = ModelSpec(task=TaskRef(name="count01"), d_model=2, layers=(layer, layer), readout_at="=")
     with pytest.raises(UnsupportedError) as caught:
-        method_for(TaskModel(spec, seed=0))
+        method_for(interp.TaskModel(spec, seed=0))
     said = str(caught.value)
     assert "count box: " in said
     assert said.index("count box: ") < said.index("every input, as run: task count01 does not list its inputs")

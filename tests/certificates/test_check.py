@@ -21,8 +21,6 @@ import vandals
 import interp
 from interp.certificates.arithmetic import exp_error
 from interp.models.architecture.formulas import position_formula
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import Layer, ModelSpec
 from interp.tasks.counted import CountBox
 
 check = attacks.check
@@ -389,8 +387,8 @@ def test_what_holds_for_another_spec_is_true_of_its_model(tmp_path, name):
         model = interp.build(name) if "/" in name else interp.build(f"histogram/{name}-exact", T=4, L=3)
     evidence = json.loads(interp.certify(model, **domain.get(name, {})).evidence(tmp_path / "proof.json").read_text())
     check.check(evidence)
-    assert set(FIELDS) | {"schema_version", "task", "d_model", "layers", "origin"} == set(ModelSpec.model_fields)
-    assert set(LAYER_FIELDS) | {"d_head"} == set(Layer.model_fields)
+    assert set(FIELDS) | {"schema_version", "task", "d_model", "layers", "origin"} == set(interp.ModelSpec.model_fields)
+    assert set(LAYER_FIELDS) | {"d_head"} == set(interp.Layer.model_fields)
     accepted = 0
     changes = [(None, field, value) for field, values in FIELDS.items() for value in values]
     changes += [(i, field, value) for i in range(len(model.spec.layers)) for field, values in LAYER_FIELDS.items()
@@ -405,8 +403,8 @@ def test_what_holds_for_another_spec_is_true_of_its_model(tmp_path, name):
         except check.Fault:
             continue
         accepted += 1
-        spec = ModelSpec.from_dict(changed["spec"])
-        other = TaskModel(spec, tensors={n: p.detach() for n, p in model.named_parameters()}, dtype="float64")
+        spec = interp.ModelSpec.from_dict(changed["spec"])
+        other = interp.TaskModel(spec, tensors={n: p.detach() for n, p in model.named_parameters()}, dtype="float64")
         for batch in inputs(other, domain.get(name, {})):
             right = other.predict(batch.tokens) == batch.labels
             assert right.all(), (field, value)

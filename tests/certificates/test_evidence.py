@@ -24,9 +24,6 @@ from interp.certificates.evidence_parts import work
 from interp.errors import InterpError, UnsupportedError
 from interp.families.count01.tasks import CountBox
 from interp.families.languages.certificates import evidence as evidence_strings
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import ModelSpec
-from interp.tasks import Batch
 
 CHECKER = Path(check.__file__).parent
 
@@ -102,9 +99,9 @@ def test_refusals(tmp_path, minimal):
         interp.certify("count01/minimal").evidence(tmp_path / "proof.txt")
     with pytest.raises(InterpError, match="question"):
         interp.certify("count01/minimal", question="end").evidence(tmp_path / "proof.json")
-    spec = ModelSpec.from_dict({"task": {"name": "histogram", "parameters": {"T": 2, "L": 2}}, "d_model": 2,
+    spec = interp.ModelSpec.from_dict({"task": {"name": "histogram", "parameters": {"T": 2, "L": 2}}, "d_model": 2,
                                 "layers": [{"d_head": 2}], "positions": "sinusoidal"})  # fmt: skip
-    waves = TaskModel(spec, seed=0)
+    waves = interp.TaskModel(spec, seed=0)
     with pytest.raises(UnsupportedError, match="the checker cannot read it: positions = 'sinusoidal'"):
         interp.certify(waves).evidence(tmp_path / "proof.json")
     assert list(tmp_path.iterdir()) == []
@@ -169,7 +166,7 @@ def test_evidence_of_biased_scores_holds(tmp_path, changes, normalizer):
     spec = {"task": {"name": "histogram", "parameters": {"T": 2, "L": 1, "zero_class": True}}, "d_model": 2,
             "layers": [layer], "direction": "bidirectional", "readout": "relu_mlp", "readout_width": 2,
             "dtype": "float64"}  # fmt: skip
-    model = interp.build(ModelSpec.from_dict(spec), seed=0)
+    model = interp.build(interp.ModelSpec.from_dict(spec), seed=0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "attn.b_" in name:
@@ -184,7 +181,7 @@ def test_rows_of_a_model_of_todays_parts_have_no_evidence(tmp_path):
     """So few pairs are run one by one, and the checker knows an RMS norm in a proof by places alone."""
     layer = {"d_head": 2, "norm": "pre", "norm_kind": "rms"}
     task = {"name": "addition", "parameters": {"base": 2, "digits": 1}}
-    model = interp.build(ModelSpec.from_dict({"task": task, "d_model": 2, "layers": [layer]}), seed=0)
+    model = interp.build(interp.ModelSpec.from_dict({"task": task, "d_model": 2, "layers": [layer]}), seed=0)
     with pytest.raises(UnsupportedError, match="the checker supports its parts only by places"):
         interp.certify(model).evidence(tmp_path / "proof.json")
     assert list(tmp_path.iterdir()) == []
@@ -199,7 +196,7 @@ def test_a_model_of_one_output_has_no_evidence(tmp_path):
 def test_evidence_of_maxima_read_at_the_last_token_holds(tmp_path):
     exact = interp.build("algorithmic/max-of-k-exact", K=3, v=4)
     spec = exact.spec.model_copy(update={"readout_at": "last", "origin": None})
-    model = TaskModel(spec, tensors=dict(exact.named_parameters()))
+    model = interp.TaskModel(spec, tensors=dict(exact.named_parameters()))
     path = interp.certify(model).evidence(tmp_path / "proof.json")
     assert check.check(json.loads(path.read_text()))[1].startswith("max-of-k: at '=' the largest of 3 numbers below 4")
 
@@ -226,7 +223,7 @@ def test_averages_of_strings_hold_with_three_layers(tmp_path):
     nulls = {name.replace("blocks.1.", "blocks.2."): torch.zeros_like(tensor)
              for name, tensor in tensors.items() if "blocks.1." in name}  # fmt: skip
     spec = exact.spec.model_copy(update={"layers": (*layers, layers[1]), "origin": None})
-    path = interp.certify(TaskModel(spec, tensors=tensors | nulls), longest=4).evidence(tmp_path / "proof.json")
+    path = interp.certify(interp.TaskModel(spec, tensors=tensors | nulls), longest=4).evidence(tmp_path / "proof.json")
     evidence = json.loads(path.read_text())
     evidence["claim"]["domain"]["by"] = "average"  # instead of each string by itself
     assert check.check(evidence)[1].startswith("parity: right on every string of 1 to 4 symbols")
@@ -332,7 +329,7 @@ class Listed(Majority):
 
     name, counted, n_inputs = "own-listed", (), 16
 
-    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+    def inputs(self, chunk: int = 4096) -> Iterator[interp.Batch]:
         rows = torch.tensor([[3, *word, 4] for word in product((0, 1), repeat=4)])
         for part in rows.split(chunk):
             yield self.batch(part)
@@ -344,7 +341,7 @@ def test_a_task_of_a_users_own(tmp_path, task):
     path = tmp_path / "proof.json"
     layer = {"d_head": 4, "mlp": {"d_mlp": 5}} if isinstance(task, Listed) else {"d_head": 4}
     plain = {"task": {"name": task.name}, "d_model": 4, "layers": [layer], "readout_at": "?", "dtype": "float64"}
-    model = TaskModel(ModelSpec.from_dict(plain), task, seed=3)
+    model = interp.TaskModel(interp.ModelSpec.from_dict(plain), task, seed=3)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(20)
@@ -376,7 +373,7 @@ def test_an_unknown_number_format_leaves_a_claim_about_the_reals(tmp_path):
     """It was a KeyError."""
     task = Listed()
     plain = {"task": {"name": task.name}, "d_model": 4, "layers": [{"d_head": 4}], "readout_at": "?"}
-    model = TaskModel(ModelSpec.from_dict(plain), task, seed=3, dtype="float16")
+    model = interp.TaskModel(interp.ModelSpec.from_dict(plain), task, seed=3, dtype="float16")
     path = interp.certify(model).evidence(tmp_path / "proof.json")
     _, said, _ = check.check(json.loads(path.read_text()))
     assert json.loads(path.read_text())["claim"]["format"] == "reals"

@@ -15,8 +15,6 @@ import vandals
 
 import interp
 from interp.models.architecture.sequence import sequence_inputs, sequence_logits
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import ModelSpec
 
 check = attacks.check
 
@@ -50,7 +48,7 @@ def table_of(model, rows, form="reals", margin=2.0**-40, read=None):
 def one_layer(**more):
     plain = {"task": {"name": "kgram"}, "d_model": 2, "layers": [{"d_head": 2}], "readout_at": "last",
              "readout_bias": False, "dtype": "float64"}  # fmt: skip
-    return TaskModel(ModelSpec.from_dict(plain | more), seed=0, dtype="float64")
+    return interp.TaskModel(interp.ModelSpec.from_dict(plain | more), seed=0, dtype="float64")
 
 
 def test_an_average_of_normalized_rows_is_not_decided_by_counts():
@@ -59,7 +57,7 @@ def test_an_average_of_normalized_rows_is_not_decided_by_counts():
     plain = {"task": {"name": "parity"}, "d_model": 4, "layers": [layer], "direction": "bidirectional",
              "positions": "fraction", "readout": "scalar", "decision": "sigmoid", "readout_at": "[CLS]",
              "readout_bias": False, "dtype": "float64"}  # fmt: skip
-    model = TaskModel(ModelSpec.from_dict(plain), seed=0, dtype="float64")
+    model = interp.TaskModel(interp.ModelSpec.from_dict(plain), seed=0, dtype="float64")
     with torch.no_grad():
         model.blocks[0].attn.W_Q.zero_()
         for parameter in (model.embed.W_E, model.blocks[0].attn.W_V, model.blocks[0].attn.W_O, model.unembed.W_U):
@@ -248,7 +246,7 @@ def counter(**layer):
     """Outputs 5 and 6 are plus and minus (n1 - n0 - 1/2) / n in component 3; component 2 marks [EOS]."""
     spec = {"task": {"name": "count01"}, "d_model": 4, "layers": [{"d_head": 4, "scale": 1.0, **layer}],
             "readout_at": "=", "dtype": "float64"}  # fmt: skip
-    model = TaskModel(ModelSpec.from_dict(spec), seed=0, dtype="float64")
+    model = interp.TaskModel(interp.ModelSpec.from_dict(spec), seed=0, dtype="float64")
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
@@ -506,7 +504,7 @@ def test_a_name_close_to_a_known_one_gets_the_weaker_sentence(minimal, name):
 def test_an_untrained_model_is_not_right_by_labels_of_its_own():
     """The attack: every label is what the model answers."""
     exact = KNOWN["histogram"]()
-    model = TaskModel(exact.spec, seed=5, dtype="float64")
+    model = interp.TaskModel(exact.spec, seed=5, dtype="float64")
     generator, rows = torch.Generator().manual_seed(5), rows_of_task("histogram")
     with torch.no_grad():
         for parameter in model.parameters():

@@ -16,11 +16,8 @@ from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import MaxOfK
 from interp.families.count01 import Count01
 from interp.families.histogram import Histogram
-from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, config, quiet_construction
-from interp.models.spec import Layer, ModelSpec
 from interp.models.subject import Subject
-from interp.tasks import Task
 from interp.tasks.structure import ProductOfSets
 from tests.tasks.test_task_checks import Three
 
@@ -130,15 +127,15 @@ def test_a_task_other_than_the_one_in_the_spec_is_refused() -> None:
     model.task = MaxOfK(K=2, v=3)
     assert interp.certify(model).status == "certified"
     with pytest.raises(InterpError, match=r"rows of 3 tokens are not inputs of task max-of-k: give 3 numbers"):
-        interp.certify(TaskModel(model.spec, MaxOfK(K=3, v=3), dict(model.named_parameters())))
+        interp.certify(interp.TaskModel(model.spec, MaxOfK(K=3, v=3), dict(model.named_parameters())))
 
 
 # ---------------------------------------------------------------- tasks of one's own that say two things
 
 
-def own_model(task: Task, **spec: Any) -> TaskModel:
-    plain = {"task": task.ref, "d_model": 4, "layers": (Layer(d_head=4),), "readout_at": task.readout, **spec}
-    return TaskModel(ModelSpec(**plain), task, seed=1)
+def own_model(task: interp.Task, **spec: Any) -> interp.TaskModel:
+    plain = {"task": task.ref, "d_model": 4, "layers": (interp.Layer(d_head=4),), "readout_at": task.readout, **spec}
+    return interp.TaskModel(interp.ModelSpec(**plain), task, seed=1)
 
 
 class InOrder(Count01):
@@ -168,7 +165,7 @@ def test_a_spec_may_state_a_default_of_its_task() -> None:
 def test_inherited_label_counts_do_not_label_a_subclass() -> None:
     exact = interp.build("count01/minimal")
     task = InOrder()
-    model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
+    model = interp.TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
     with pytest.raises(InterpError, match=r"labels .* otherwise"):
         interp.certify(model)
 
@@ -190,7 +187,7 @@ class Once(Count01):
 @pytest.mark.slow
 def test_labels_that_are_taken_on_trust_are_named() -> None:
     exact, task = interp.build("count01/minimal"), Once()
-    model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
+    model = interp.TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
     (said,) = interp.certify(model).on_trust
     assert "counts determine the other labels of task frozen-test-once" in said
 
@@ -204,7 +201,7 @@ def test_answers_of_a_large_domain_are_taken_on_trust() -> None:
             return super().answers(classes, tokens) + rows.long()
 
     exact, task = interp.build("histogram/dot-exact", T=12, L=8), Odd(T=12, L=8)
-    model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
+    model = interp.TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
     (said,) = interp.certify(model).on_trust
     assert "determines the other labels of task frozen-test-odd-of-many" in said
 
@@ -221,7 +218,7 @@ def test_answers_that_are_wrong_on_one_sequence_are_seen() -> None:
 
     exact = interp.build("histogram/dot-exact", T=4, L=3)
     task = Odd(T=4, L=3)
-    model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
+    model = interp.TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
     with pytest.raises(InterpError, match=r"answers\(classes\(batch\)\) is 2 where the label is 1"):
         interp.certify(model)
 
@@ -240,7 +237,7 @@ def test_products_and_inputs_must_list_the_same_rows() -> None:
 
     exact = interp.build("algorithmic/max-of-k-exact", K=2, v=3)
     task = Other(K=2, v=3)
-    model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
+    model = interp.TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
     with pytest.raises(InterpError, match=r"more than once"):
         interp.certify(model)
 

@@ -12,11 +12,8 @@ from interp.certificates import certify_model, method_for, multisets
 from interp.certificates.certificate import registered_methods
 from interp.certificates.multisets import certify_multisets, check_labels
 from interp.certificates.rounding import margin_errors
-from interp.errors import InterpError
 from interp.families.algorithmic import MaxOfK
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Bias, Layer, ModelSpec, TaskRef, Training
-from interp.tasks import Batch
 
 TASK = TaskRef(name="max-of-k", parameters={"K": 3, "v": 5})
 PLAIN = Layer(n_heads=2, d_head=3)
@@ -39,7 +36,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_errors_and_the_worst_margin_are_those_of_all_sequences(name: str) -> None:
-    model = TaskModel(VARIANTS[name], seed=2)
+    model = interp.TaskModel(VARIANTS[name], seed=2)
     found = certify_model(model)
     assert found.method.startswith("every multiset")
     batch = next(model.task.inputs(4096))
@@ -79,7 +76,9 @@ def test_a_wrong_weight_is_found() -> None:
 def test_ties_are_wrong_and_leave_room_for_being_right() -> None:
     """Outputs 0 and 1 are equal and above the others: 8 of 64 inputs have such a maximum, the other 56 are wrong."""
     task = TaskRef(name="max-of-k", parameters={"K": 3, "v": 4})
-    model = TaskModel(ModelSpec(task=task, d_model=4, layers=(Layer(d_head=4),), readout_at="=", dtype="float64"))
+    model = interp.TaskModel(
+        ModelSpec(task=task, d_model=4, layers=(Layer(d_head=4),), readout_at="=", dtype="float64")
+    )
     with torch.no_grad():
         for parameter in model.unembed.parameters():
             parameter.zero_()
@@ -90,7 +89,7 @@ def test_ties_are_wrong_and_leave_room_for_being_right() -> None:
 
 def test_positions_and_other_tasks_are_left_to_other_methods() -> None:
     refusal = registered_methods()["every multiset"].refusal
-    assert "positions" in (refusal(TaskModel(spec_of(positions="learned", max_length=4))) or "")
+    assert "positions" in (refusal(interp.TaskModel(spec_of(positions="learned", max_length=4))) or "")
     assert method_for(interp.build("count01/minimal")).name == "count box"
     assert "declares no multisets" in (refusal(interp.build("count01/minimal")) or "")
 
@@ -123,18 +122,18 @@ def test_multisets_that_do_not_decide_the_labels_are_refused(changed: str, sente
     class Rare(MaxOfK):
         name = "multisets-test-rare"
 
-        def batch(self, tokens: torch.Tensor) -> Batch:
+        def batch(self, tokens: torch.Tensor) -> interp.Batch:
             batch = super().batch(tokens)
             rare = (tokens[:, :3] == torch.tensor([2, 0, 1])).all(1)
             return replace(batch, labels=batch.labels.masked_fill(rare, 0)) if changed == "label" else batch
 
-        def multisets(self, chunk: int = 4096) -> Iterator[tuple[Batch, torch.Tensor]]:
+        def multisets(self, chunk: int = 4096) -> Iterator[tuple[interp.Batch, torch.Tensor]]:
             for batch, orders in super().multisets(chunk):
                 yield batch, orders + (changed == "orders") * (orders == 6)
                 if changed == "twice":
                     yield batch, orders
 
-    with pytest.raises(InterpError, match=sentence):
+    with pytest.raises(interp.InterpError, match=sentence):
         check_labels(Rare(K=3, v=3))
 
 
@@ -162,7 +161,7 @@ def test_multisets_that_leave_samples_out_are_refused(monkeypatch: pytest.Monkey
     class Few(MaxOfK):
         name = "multisets-test-few"
 
-        def multisets(self, chunk: int = 4096) -> Iterator[tuple[Batch, torch.Tensor]]:
+        def multisets(self, chunk: int = 4096) -> Iterator[tuple[interp.Batch, torch.Tensor]]:
             for batch, orders in super().multisets(chunk):
                 few = (batch.tokens[:, :3] < 2).all(1)
                 yield (
@@ -174,10 +173,10 @@ def test_multisets_that_leave_samples_out_are_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(multisets, "COMPARED", 26)
     plain = ModelSpec(task=TaskRef(name="max-of-k", parameters={"K": 3, "v": 3}), d_model=4,
                       layers=(Layer(n_heads=2, d_head=3),), readout_at="=")  # fmt: skip
-    model = TaskModel(plain)
+    model = interp.TaskModel(plain)
     assert multisets.certify_multisets(model).n_inputs == 27
     model.task.__class__ = Few
-    with pytest.raises(InterpError, match=r"samples '.*2.* =' in split 'test', but does not list it"):
+    with pytest.raises(interp.InterpError, match=r"samples '.*2.* =' in split 'test', but does not list it"):
         multisets.certify_multisets(model)
 
 

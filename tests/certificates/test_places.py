@@ -19,7 +19,6 @@ from interp.certificates.probes import Mismatch
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import Addition, ModularAddition
 from interp.models.architecture.stock import refusal
-from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, config, config_fields, quiet_construction
 from interp.models.subject import Subject
 from interp.tasks.automata import declared
@@ -227,7 +226,7 @@ def test_tokens_that_weigh_nothing_beside_others_may_be_all(entry: int) -> None:
     model = adder(2, 3)
     with torch.no_grad():
         model.embed.W_E.view(-1)[entry] -= 1000
-    subject = Subject.of(TaskModel(model.spec.replace(dtype="float64")))
+    subject = Subject.of(interp.TaskModel(model.spec.replace(dtype="float64")))
     subject.model.load_state_dict(model.state_dict())
     compare(subject, certify_places(subject.task_model), truth(subject))
 
@@ -273,7 +272,7 @@ def test_strings_of_forty_symbols(name: str) -> None:
     assert found.tables["inputs"].iloc[0].tolist() == [2**40, 2**40 - members, 2**40 - members]
 
 
-def recognizer(name: str, length: int, shift: float) -> TaskModel:
+def recognizer(name: str, length: int, shift: float) -> interp.TaskModel:
     """Says yes where |x - shift| < 1/2: x is the sum of all symbols, or the first one alone (task first)."""
     task = interp.models.spec.TaskRef(name=name, parameters=(("length", length), ("shortest", length)))
     spec = interp.ModelSpec(

@@ -17,10 +17,8 @@ from interp.certificates.products import Shares, certify_products, count, token_
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import MaxOfK
 from interp.families.algorithmic.tasks.numbers import EqualsTask
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Bias, Layer, ModelSpec, TaskRef, Training
 from interp.support.resources import Budget
-from interp.tasks import Batch
 from interp.tasks.structure import ProductOfSets, check_products, declared_products
 
 NAME = "every product of token sets"
@@ -39,15 +37,15 @@ class Smallest(EqualsTask):
     def answer(self, numbers: torch.Tensor) -> torch.Tensor:
         return numbers[:, :3].amin(1)
 
-    def of_numbers(self, numbers: torch.Tensor) -> Batch:
+    def of_numbers(self, numbers: torch.Tensor) -> interp.Batch:
         return self.batch(torch.cat([numbers, torch.tensor([[4, 5]]).expand(len(numbers), -1)], 1))
 
-    def batch(self, tokens: torch.Tensor) -> Batch:
-        return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), self.answer(tokens))
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
+        return interp.Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), self.answer(tokens))
 
     def check_input(self, tokens: torch.Tensor) -> None: ...
 
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
         return self.of_numbers(torch.randint(0, 4, (n, 3), generator=self.generator(split, seed)))
 
     def products(self) -> Iterator[ProductOfSets]:
@@ -75,8 +73,8 @@ SPECS = {
 }
 
 
-def drawn(spec: ModelSpec, seed: int, task: Any = None, size: float = 1.0) -> TaskModel:
-    model = TaskModel(spec, task, seed=0)
+def drawn(spec: ModelSpec, seed: int, task: Any = None, size: float = 1.0) -> interp.TaskModel:
+    model = interp.TaskModel(spec, task, seed=0)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -84,16 +82,16 @@ def drawn(spec: ModelSpec, seed: int, task: Any = None, size: float = 1.0) -> Ta
     return model
 
 
-def truth(model: TaskModel) -> tuple[Batch, torch.Tensor]:
+def truth(model: interp.TaskModel) -> tuple[interp.Batch, torch.Tensor]:
     """Every input and its margin, by the model in float64."""
     batch = next(iter(model.task.inputs(10**6)))
-    double = TaskModel(model.spec, model.task, dict(model.named_parameters()), dtype="float64")
+    double = interp.TaskModel(model.spec, model.task, dict(model.named_parameters()), dtype="float64")
     out = double(batch.tokens)[torch.arange(len(batch)), double.answer_positions(batch.tokens)].detach()
     right = out.gather(1, batch.labels[:, None])[:, 0]
     return batch, right - out.scatter(1, batch.labels[:, None], -torch.inf).amax(1)
 
 
-def agrees(found: interp.Certificate, model: TaskModel) -> None:
+def agrees(found: interp.Certificate, model: interp.TaskModel) -> None:
     batch, margin = truth(model)
     assert found.n_inputs == len(batch)
     assert found.n_errors == int((margin < 0).sum())
@@ -151,13 +149,13 @@ def test_only_bidirectional_models_see_later_places() -> None:
     class Early(Smallest):
         name, readout = "products-test-early", "="
 
-        def batch(self, tokens: torch.Tensor) -> Batch:
-            return Batch(tokens, torch.full((len(tokens),), 5), tokens[:, 0])
+        def batch(self, tokens: torch.Tensor) -> interp.Batch:
+            return interp.Batch(tokens, torch.full((len(tokens),), 5), tokens[:, 0])
 
-        def classes(self, batch: Batch) -> torch.Tensor:
+        def classes(self, batch: interp.Batch) -> torch.Tensor:
             return torch.full_like(batch.tokens, -100).index_copy(1, torch.tensor([1]), batch.labels[:, None])
 
-        def of_numbers(self, numbers: torch.Tensor) -> Batch:
+        def of_numbers(self, numbers: torch.Tensor) -> interp.Batch:
             marks = torch.tensor([[4, 5]]).expand(len(numbers), -1)
             return self.batch(torch.cat([numbers[:, :1], marks[:, :1], numbers[:, 1:], marks[:, 1:]], 1))
 
@@ -174,7 +172,7 @@ def test_only_bidirectional_models_see_later_places() -> None:
 
 def test_ties_are_neither_right_nor_wrong() -> None:
     """Outputs 0 and 1 are equal and above the others: of 64 inputs 8 are tied, the other 56 are wrong."""
-    model = TaskModel(spec_of(d_model=4, layers=(Layer(d_head=4),)))
+    model = interp.TaskModel(spec_of(d_model=4, layers=(Layer(d_head=4),)))
     with torch.no_grad():
         for parameter in model.unembed.parameters():
             parameter.zero_()
@@ -246,7 +244,7 @@ def test_where_the_token_that_is_read_varies_every_input_is_run() -> None:
     class Loud(Smallest):
         name, readout = "products-test-loud", "last"
 
-        def of_numbers(self, numbers: torch.Tensor) -> Batch:
+        def of_numbers(self, numbers: torch.Tensor) -> interp.Batch:
             return self.batch(numbers)
 
         def products(self) -> Iterator[ProductOfSets]:
@@ -273,7 +271,7 @@ def test_where_the_token_that_is_read_varies_every_input_is_run() -> None:
     ],
 )
 def test_models_that_it_does_not_understand(changes: dict[str, Any], sentence: str) -> None:
-    why = registered_methods()[NAME].refusal(TaskModel(spec_of(**changes)))
+    why = registered_methods()[NAME].refusal(interp.TaskModel(spec_of(**changes)))
     assert sentence in (why or "")
 
 

@@ -6,13 +6,11 @@ import pytest
 import torch
 
 import interp
-from interp.errors import InterpError
 from interp.models.architecture.answers import Decision, right_in_run, said_in_run, surely_wrong
-from interp.models.architecture.task_model import TaskModel
 from interp.tasks import make_task
 
 
-def without_readout(name: str, **sizes: Any) -> TaskModel:
+def without_readout(name: str, **sizes: Any) -> interp.TaskModel:
     """All outputs are 0, so that all answers are tied."""
     model = interp.build(name, **sizes)
     with torch.no_grad():
@@ -70,8 +68,8 @@ def test_weights_that_are_not_finite_are_refused_at_once() -> None:
         ))  # fmt: skip
     loaded = interp.load(model, task="max-of-k")
     loaded.unembed.b_U.data[0] = model.unembed.b_U.data[0] = -torch.inf
-    with pytest.raises(InterpError, match=r"^unembed\.b_U has values that are not finite"):
+    with pytest.raises(interp.InterpError, match=r"^unembed\.b_U has values that are not finite"):
         interp.load(model, task="max-of-k")
     for look in (interp.certify, interp.analyze):
-        with pytest.raises(InterpError, match=r"^1 of the 64 weights of unembed\.b_U is not finite"):
+        with pytest.raises(interp.InterpError, match=r"^1 of the 64 weights of unembed\.b_U is not finite"):
             look(loaded)

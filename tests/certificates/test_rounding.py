@@ -8,21 +8,19 @@ import torch
 import interp
 from interp.certificates import rounding
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, exact, forward_with_bound, refusal
-from interp.errors import InterpError
-from interp.models.architecture.task_model import TaskModel
 from interp.models.constructions import construct
 from interp.models.spec import MLP, Layer, ModelSpec, TaskRef
 from interp.support.resources import one_thread
 
 
-def random_model(seed: int, dtype: torch.dtype) -> TaskModel:
+def random_model(seed: int, dtype: torch.dtype) -> interp.TaskModel:
     """Two layers of two heads with ReLU neurons, weights of order one, log-length scaling."""
     layer = Layer(n_heads=2, d_head=4, mlp=MLP(d_mlp=12), log_length="current")
     spec = ModelSpec(
         task=TaskRef(name="parity"), d_model=8, direction="bidirectional", layers=(layer, layer), positions="parity",
         readout="scalar", readout_at="[CLS]", decision="sigmoid",
     )  # fmt: skip
-    model = TaskModel(spec, dtype=dtype)
+    model = interp.TaskModel(spec, dtype=dtype)
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.25)
@@ -53,11 +51,11 @@ def test_a_norm_before_the_readout_of_one_layer_is_bounded_too() -> None:
         task=TaskRef(name="parity"), d_model=4, direction="bidirectional", layers=(Layer(d_head=2, norm="pre"),),
         readout="scalar", readout_at="[CLS]", decision="sigmoid", final_norm="layer_norm",
     )  # fmt: skip
-    single = TaskModel(spec, seed=0, dtype="float32")
+    single = interp.TaskModel(spec, seed=0, dtype="float32")
     with torch.no_grad():
         for parameter in single.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
-    double = TaskModel(
+    double = interp.TaskModel(
         spec, tensors={name: p.detach().double() for name, p in single.named_parameters()}, dtype="float64"
     )
     tokens = single.task.strings(10, 7, seed=0).tokens
@@ -146,7 +144,7 @@ def test_numbers_that_are_not_finite_are_refused(name: str, value: float) -> Non
     model = interp.build(name)
     with torch.no_grad():
         next(iter(model.parameters())).view(-1)[0] = value
-    with pytest.raises(InterpError, match=r"weights of embed\.W_E is not finite"):
+    with pytest.raises(interp.InterpError, match=r"weights of embed\.W_E is not finite"):
         interp.certify(model)
 
 
@@ -157,7 +155,7 @@ def test_products_that_underflow_are_lost_before_scaling() -> None:
         task=TaskRef(name="parity"), d_model=1, direction="bidirectional", layers=(layer,), readout="scalar",
         readout_at="[CLS]", decision="sigmoid",
     )  # fmt: skip
-    single, double = TaskModel(spec, dtype=torch.float32), TaskModel(spec, dtype=torch.float64)
+    single, double = interp.TaskModel(spec, dtype=torch.float32), interp.TaskModel(spec, dtype=torch.float64)
     with torch.no_grad():
         for model in (single, double):
             for parameter in model.parameters():
@@ -209,7 +207,7 @@ def test_certificates_hold_where_subnormals_are_flushed(
 
 @pytest.mark.slow
 def test_answers_that_flushing_changes_are_not_certified() -> None:
-    def mirror(size: float) -> TaskModel:
+    def mirror(size: float) -> interp.TaskModel:
         return interp.build("languages/palindrome", variant="mirror", dtype="float32", output_scale=size)
 
     assert interp.certify(mirror(1e-30), longest=6).status == "certified"

@@ -17,10 +17,8 @@ from interp.certificates.probes import Mismatch, Probes, compare
 from interp.errors import InterpError, UnsupportedError
 from interp.families.languages.certificates import strings as language_strings
 from interp.families.languages.tasks.language import Language, decided_by
-from interp.models.architecture.task_model import TaskModel
 from interp.models.constructions import construct
 from interp.models.spec import MLP, Layer, ModelSpec, TaskRef
-from interp.tasks import Batch
 from interp.tasks.registry import _REGISTRY, make_task, register_task
 
 CERTIFIED = ["count01/minimal", "languages/one", "languages/first", "languages/parity", "languages/palindrome",
@@ -105,12 +103,12 @@ def test_arguments_come_before_lists_whatever_was_imported_first() -> None:
     assert last == "every input, as run"
 
 
-def with_short_strings(model: TaskModel) -> TaskModel:
+def with_short_strings(model: interp.TaskModel) -> interp.TaskModel:
     """The same model on a task whose inputs are few, where it is one of strings."""
     if "length" not in model.task.defaults:
         return model
     short = TaskRef(name=model.task.name, parameters=(("length", 4),))
-    return TaskModel(model.spec.replace(task=short), tensors=dict(model.named_parameters()), dtype="float64")
+    return interp.TaskModel(model.spec.replace(task=short), tensors=dict(model.named_parameters()), dtype="float64")
 
 
 @pytest.mark.parametrize("name", CERTIFIED)
@@ -138,7 +136,7 @@ def test_a_palindrome_of_another_scale_is_not_the_proof_s() -> None:
     exact = interp.build("languages/palindrome")
     short = TaskRef(name="palindrome", parameters=(("length", 8),))
     layers = tuple(layer.model_copy(update={"scale": 0.5}) for layer in exact.spec.layers)
-    other = TaskModel(
+    other = interp.TaskModel(
         exact.spec.replace(layers=layers, task=short), make_task(short), dict(exact.named_parameters()), dtype="float64"
     )
     batch = other.task.enumerate_up_to(8)
@@ -156,7 +154,7 @@ def test_positions_that_only_attention_sees_are_not_overlooked() -> None:
     generator = torch.Generator().manual_seed(0)
     positions = torch.randn(12, spec.d_model, generator=generator, dtype=torch.float64)
     tensors |= {f"blocks.{i}.attn.W_pos": positions for i in range(len(spec.layers))}
-    other = TaskModel(spec, make_task(short), tensors, dtype="float64")
+    other = interp.TaskModel(spec, make_task(short), tensors, dtype="float64")
     batch = other.task.enumerate_up_to(8)
     assert not torch.equal(other.predict(batch.tokens), batch.labels)
     why = registered_methods()["strings by counts and seen positions"].refusal(other)
@@ -167,7 +165,7 @@ def test_positions_that_only_attention_sees_are_not_overlooked() -> None:
 @pytest.mark.parametrize("change", [{"direction": "bidirectional"}, {"readout_at": "last"}])
 def test_count_boxes_know_where_the_answer_is_read(change: dict[str, str]) -> None:
     exact = interp.build("count01/minimal")
-    other = TaskModel(exact.spec.replace(**change), exact.task, dict(exact.named_parameters()), dtype="float64")
+    other = interp.TaskModel(exact.spec.replace(**change), exact.task, dict(exact.named_parameters()), dtype="float64")
     with pytest.raises(UnsupportedError, match=r"direction|the answer is read at 'last'"):
         interp.certify(other)
 
@@ -200,11 +198,11 @@ class Late(Language):
     late = 10
 
 
-def late_model(**changes: Any) -> TaskModel:
+def late_model(**changes: Any) -> interp.TaskModel:
     task = register_task(type("Late", (Late,), {"__module__": __name__, "__qualname__": f"Late{changes}", **changes}))()
     del _REGISTRY[task.name]
     exact = construct("languages/first")
-    return TaskModel(exact.spec.replace(task=task.ref), task, exact.weights.tensors, dtype="float64")
+    return interp.TaskModel(exact.spec.replace(task=task.ref), task, exact.weights.tensors, dtype="float64")
 
 
 @pytest.mark.slow
@@ -241,11 +239,11 @@ def test_one_string_that_breaks_a_language_s_promise_is_found() -> None:
     member = decided_by(places=(0,))(lambda self, symbols, lengths: (symbols[:, 0] == 1) & ~rare(symbols))
     plain = decided_by(places=(0,))(lambda self, symbols, lengths: symbols[:, 0] == 1)
 
-    def batch(self: Language, tokens: Tensor) -> Batch:
+    def batch(self: Language, tokens: Tensor) -> interp.Batch:
         found = Language.batch(self, tokens)
         return replace(found, labels=found.labels & ~rare(self.symbols(tokens)[0]))
 
-    def enumerate(self: Language, length: int) -> Batch:
+    def enumerate(self: Language, length: int) -> interp.Batch:
         found = Language.enumerate(self, length)
         return found[~rare(self.symbols(found.tokens)[0])]
 

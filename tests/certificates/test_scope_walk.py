@@ -13,7 +13,6 @@ from interp.errors import UnsupportedError
 from interp.families.count01.tasks import CountBox
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 
 RECOGNIZER: dict[str, Any] = {
@@ -100,7 +99,7 @@ def changed(spec: ModelSpec, path: str, value: object) -> ModelSpec:
     return spec
 
 
-def random_model(spec: ModelSpec, name: str = "", seed: int = 0) -> TaskModel:
+def random_model(spec: ModelSpec, name: str = "", seed: int = 0) -> interp.TaskModel:
     model = interp.build(spec.model_copy(update={"origin": None}), seed=seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -151,7 +150,7 @@ def test_what_a_method_takes_into_account_is_what_the_model_does(name: str) -> N
 # ---------------------------------------------------------------- hooks
 
 
-def built(name: str) -> tuple[TaskModel, dict[str, Any]]:
+def built(name: str) -> tuple[interp.TaskModel, dict[str, Any]]:
     """A model that the method of this name takes, right or wrong, and options that keep it short."""
     if name == AS_RUN:
         return random_model(as_run_spec()), {}

@@ -35,7 +35,6 @@ from interp.families.histogram.certificates.spaces import space_of
 from interp.families.histogram.certificates.tables import rounding_bound, tables_of
 from interp.families.languages.certificates import strings as language_strings
 from interp.families.memorization import certificates as memorization
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer, ModelSpec, TaskRef
 
 SINGLE, DOUBLE = Arithmetic(ROUNDOFF[torch.float32]), Arithmetic(ROUNDOFF[torch.float64])
@@ -137,11 +136,11 @@ def test_formats_and_devices_without_a_premise() -> None:
 # ---------------------------------------------------------------- attention
 
 
-def one_head(d_model: int = 1, **fields: object) -> TaskModel:
+def one_head(d_model: int = 1, **fields: object) -> interp.TaskModel:
     layer = Layer(d_head=1, scale=1.0)
     given = {"task": TaskRef(name="parity"), "d_model": d_model, "direction": "bidirectional", "layers": (layer,),
              "readout": "scalar", "readout_at": "[CLS]", "decision": "sigmoid", "dtype": "float64"}  # fmt: skip
-    model = TaskModel(ModelSpec(**{**given, **fields}), seed=0)
+    model = interp.TaskModel(ModelSpec(**{**given, **fields}), seed=0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(1.0)
@@ -189,7 +188,7 @@ def test_the_bound_covers_the_folded_readout_of_predict() -> None:
 # ---------------------------------------------------------------- count space
 
 
-def counted(V: float, O: float, U: float, dtype: str = "float32") -> TaskModel:  # noqa: E741
+def counted(V: float, O: float, U: float, dtype: str = "float32") -> interp.TaskModel:  # noqa: E741
     """Values V, written by O, read by U: sizes only, no scores."""
     model = interp.build("count01/minimal", dtype=dtype)
     with torch.no_grad():
@@ -238,7 +237,7 @@ def test_bounds_of_histogram_models_have_each_of_their_parts() -> None:
     """Sizes turned up one at a time, each seen by one part of the bound alone."""
     model = interp.build("histogram/dot-softmax-exact", T=3, L=3, p=3, dtype="float32")
 
-    def bound(change: Callable[[TaskModel], None]) -> float:
+    def bound(change: Callable[[interp.TaskModel], None]) -> float:
         copy = interp.build("histogram/dot-softmax-exact", T=3, L=3, p=3, dtype="float32")
         with torch.no_grad():
             for name, parameter in copy.named_parameters():
@@ -252,12 +251,12 @@ def test_bounds_of_histogram_models_have_each_of_their_parts() -> None:
     assert bound(lambda m: m.unembed.b_out.add_(1e6)) > plain + 1e6 * 2.0**-24  # the last sum
     assert bound(lambda m: m.unembed.b_in.sub_(1e6)) > plain + 1e6 * 2.0**-24  # the neurons' sum, though all are off
 
-    def louder(m: TaskModel) -> None:
+    def louder(m: interp.TaskModel) -> None:
         m.blocks[0].attn.W_Q.mul_(100.0)
 
     assert bound(louder) > 5 * plain  # the scores
 
-    def larger(m: TaskModel) -> None:
+    def larger(m: interp.TaskModel) -> None:
         m.embed.W_E.mul_(1e20)
         m.blocks[0].attn.W_Q.mul_(1e-20)
         m.blocks[0].attn.W_K.mul_(1e-20)
@@ -331,7 +330,7 @@ def test_strings_are_judged_beyond_rounding_on_both_sides(
     """Outputs of a given size, right or wrong everywhere, that are off by up to 1e-6."""
     model = interp.build("languages/one")
 
-    def answer(model: TaskModel, tokens: Tensor, *args: object, **kw: object) -> tuple[Tensor, Tensor]:
+    def answer(model: interp.TaskModel, tokens: Tensor, *args: object, **kw: object) -> tuple[Tensor, Tensor]:
         value = torch.where(model.task.batch(tokens).labels, size, -size).double()[:, None]
         return value, torch.full_like(value, 1e-6)
 

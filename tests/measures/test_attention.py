@@ -5,7 +5,6 @@ import torch
 from standins import standin
 
 import interp
-from interp.errors import InterpError
 from interp.measures.attention import attention_rows
 from interp.models.subject import Subject
 
@@ -62,5 +61,5 @@ def test_hovering_names_head_tokens_weight_and_the_row() -> None:
     most = int(weights[-1].argmax())
     assert cells.customdata[-1][0].startswith(f"largest of the row: {words[most]}: {float(weights[-1, most]):.3g}, ")
     assert len(found.plot().data) == 4
-    with pytest.raises(InterpError, match=r"head '2\.0'"):
+    with pytest.raises(interp.InterpError, match=r"head '2\.0'"):
         found.plot(heads=["2.0"])

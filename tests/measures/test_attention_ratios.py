@@ -9,7 +9,6 @@ from standins import standin
 import interp
 from interp.families.count01 import Count01
 from interp.measures.attention_ratios import attention_shares, token_ratios
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer, ModelSpec, TaskRef
 from interp.models.subject import Subject
 
@@ -74,7 +73,7 @@ def test_ratios_of_scores_where_they_are_constant_else_of_means(positions: str) 
     of_length = {"positions": positions, "max_length": 8 if positions == "learned" else None}
     layer = Layer(n_heads=2, d_head=3, norm="pre", bias={"q": True})
     spec = ModelSpec(task=TaskRef(name="count01"), d_model=6, layers=(layer,), readout_at="=", **of_length)
-    own = TaskModel(spec, seed=0, dtype="float64")
+    own = interp.TaskModel(spec, seed=0, dtype="float64")
     with torch.no_grad():
         for parameter in own.parameters():
             parameter.copy_(torch.arange(1.0, parameter.numel() + 1).mul(1.7).sin().view(parameter.shape))

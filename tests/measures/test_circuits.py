@@ -13,11 +13,9 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures import circuits, embeddings
 from interp.measures.attention import attention_by_position, attention_by_token
 from interp.measures.runs import Part
-from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.models.spec import MLP, Training
 from interp.models.subject import Subject
-from interp.tasks import Batch, Task
 
 
 def test_one_layer_without_positions_is_the_exact_circuit() -> None:
@@ -157,7 +155,7 @@ def test_waves_in_outputs_are_the_diagonal_of_their_transform() -> None:
         layers = (interp.Layer(n_heads=2, d_head=3, mlp=MLP(d_mlp=5)),)
         task = interp.models.spec.TaskRef(name="modular-addition", parameters={"p": p})
         spec = interp.ModelSpec(task=task, d_model=4, layers=layers, readout_at="=", origin=Training(init="torch"))
-        model = TaskModel(spec, seed=3, dtype="float64")
+        model = interp.TaskModel(spec, seed=3, dtype="float64")
         (batch,) = model.task.inputs(chunk=p * p)
         with torch.no_grad():
             logits = model(batch.tokens)[:, -1].view(p, p, p)
@@ -178,7 +176,7 @@ def test_numbers_that_are_looked_at_more_the_larger_and_copied() -> None:
     assert (head.layer, head.head, head.grows, head.copied) == (0, 0, 1.0, 1.0)
     scores = circuits.qk_circuit(exact).query("query == '='").set_index("key")["score"]
     assert head.range == pytest.approx(scores["8"] - scores["0"])
-    mixed = TaskModel(exact.spec.replace(origin=Training(init="torch")), seed=0, dtype="float64")
+    mixed = interp.TaskModel(exact.spec.replace(origin=Training(init="torch")), seed=0, dtype="float64")
     (head,) = circuits.number_circuits(mixed).itertuples()
     assert 0 < head.grows < 1
     assert head.copied < 1
@@ -186,13 +184,13 @@ def test_numbers_that_are_looked_at_more_the_larger_and_copied() -> None:
         circuits.number_circuits(interp.build("count01/minimal"))
 
 
-class Cycle(Task):
+class Cycle(interp.Task):
     name = "standin_cycle"
     vocabulary = ("a", "b")
     n_out = 3
     cyclic = {"letters": ("a", "b")}  # noqa: RUF012
 
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
         return standin("balance").task.sample(n, split, seed)
 
 

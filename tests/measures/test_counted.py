@@ -10,38 +10,34 @@ import interp
 from interp.families.algorithmic.tasks.max_of_k import MaxAtLast
 from interp.measures import results
 from interp.measures.attention import attention_by_token
-from interp.measures.components import direct_logit_attribution
-from interp.measures.edges import path_patching
 from interp.measures.head_types import head_features, head_types
 from interp.measures.minimal_pairs import make_pairs
-from interp.measures.patching import activation_patching
 from interp.measures.results import reduced, reduced_pairs
 from interp.measures.runs import forward, reads_of
-from interp.measures.variables import probe
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import MLP, Layer, ModelSpec, Training
 from interp.models.subject import Subject
-from interp.tasks import Batch
 
 N = 48
-MEASURES: dict[str, Callable[[TaskModel, Batch], Any]] = {
+MEASURES: dict[str, Callable[[interp.TaskModel, interp.Batch], Any]] = {
     "attention": lambda model, batch: attention_by_token(model, batch, only_reads=True),
     "head types": lambda model, batch: head_types(model, batch, "read").to_frame(),
-    "attribution": lambda model, batch: direct_logit_attribution(model, batch).to_frame(),
-    "patching": lambda model, batch: activation_patching(model, batch, by_position=True).to_frame(),
-    "edges": lambda model, batch: path_patching(model, batch).to_frame(),
-    "variables": lambda model, batch: probe(model, inputs=batch).to_frame(),
+    "attribution": lambda model, batch: interp.direct_logit_attribution(model, batch).to_frame(),
+    "patching": lambda model, batch: interp.activation_patching(model, batch, by_position=True).to_frame(),
+    "edges": lambda model, batch: interp.path_patching(model, batch).to_frame(),
+    "variables": lambda model, batch: interp.probe(model, inputs=batch).to_frame(),
     "heads by feature": head_features,
 }
 
 
 @pytest.fixture(scope="module", params=["count01/minimal", pytest.param("count01/paper", marks=pytest.mark.slow)])
-def model(request: pytest.FixtureRequest) -> TaskModel:
+def model(request: pytest.FixtureRequest) -> interp.TaskModel:
     return interp.load(request.param, dtype="float64")
 
 
 @pytest.mark.parametrize("name", MEASURES)
-def test_measures_give_what_whole_inputs_give(model: TaskModel, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measures_give_what_whole_inputs_give(
+    model: interp.TaskModel, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Few counts of 2s, so that one row in four has none.
     counts = torch.randint(0, 20, (N, 3), generator=torch.Generator().manual_seed(1))
     counts[::4, 2] = 0
@@ -81,7 +77,7 @@ def test_order_blind_layers_of_any_shape_run_on_distinct_tokens(direction: str, 
     assert where.pick(forward(subject, short)).numpy() == pytest.approx(there.pick(forward(subject, batch)).numpy())
 
 
-def test_pairs_hold_changed_tokens_apart(model: TaskModel) -> None:
+def test_pairs_hold_changed_tokens_apart(model: interp.TaskModel) -> None:
     subject = Subject.of(model)
     pairs = make_pairs(subject, 50)
     short = reduced_pairs(subject, pairs)

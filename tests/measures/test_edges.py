@@ -9,7 +9,6 @@ from standins import NAMES, padding_hooks, read_of, standin
 import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.edges import Edge, check_edges, edges, nodes, path_patching, run_edges
-from interp.measures.faithfulness import evaluate_circuit
 from interp.measures.minimal_pairs import make_pairs
 from interp.measures.runs import forward, reads_of
 from interp.models.subject import Subject
@@ -155,7 +154,7 @@ def test_runs_that_do_not_differ_have_nothing_to_recover() -> None:
 def test_all_edges_are_the_model_and_none_are_nothing() -> None:
     subject = standin("recall")
     test = subject.task.sample(60, seed=1)
-    found = evaluate_circuit(
+    found = interp.evaluate_circuit(
         subject, edges=edges(subject), inputs=test, reference=subject.task.sample(50, "train"), mode="resample"
     )
     assert found.circuit.accuracy == found.model.accuracy == 1.0

@@ -6,15 +6,14 @@ import torch
 import interp
 from interp.errors import UnsupportedError
 from interp.measures.accuracy import generate, generation_accuracy
-from interp.models.architecture.task_model import TaskModel
 from interp.tasks import Generates
 
 
-def exact(digits: int = 4, **options: object) -> TaskModel:
+def exact(digits: int = 4, **options: object) -> interp.TaskModel:
     return interp.build("algorithmic/addition-exact", digits=digits, **options)
 
 
-def by_hand(model: TaskModel, row: torch.Tensor, start: int, steps: int) -> list[int]:
+def by_hand(model: interp.TaskModel, row: torch.Tensor, start: int, steps: int) -> list[int]:
     """One row, one token at a time."""
     tokens, made = row[: start + 1].tolist(), []
     for _ in range(steps):
@@ -114,7 +113,7 @@ def test_declared_answers_of_several_lengths_stop_correctly() -> None:
     task = Copy()
     layer = interp.Layer(d_head=4, n_heads=2)
     spec = interp.ModelSpec(task=task.ref, d_model=8, layers=(layer,), positions="learned", max_length=8, n_out=3)
-    model = TaskModel(spec, task, seed=3)
+    model = interp.TaskModel(spec, task, seed=3)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))

@@ -6,15 +6,12 @@ import torch
 
 import interp
 from interp.measures.circuits import composition_scores, token_circuits
-from interp.measures.edges import path_patching
 from interp.measures.embeddings import spectra
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import Training
 
 
-def random_twin(model: TaskModel) -> TaskModel:
+def random_twin(model: interp.TaskModel) -> interp.TaskModel:
     """The same architecture with random weights."""
-    return TaskModel(model.spec.replace(origin=Training(init="torch")), seed=0, dtype="float64")
+    return interp.TaskModel(model.spec.replace(origin=interp.Training(init="torch")), seed=0, dtype="float64")
 
 
 def strong(table: pd.DataFrame, what: str, least: float) -> set[int]:
@@ -39,11 +36,11 @@ def test_scores_grow_with_the_number_and_values_copy_it() -> None:
 
 
 @pytest.fixture(scope="module")
-def circuit() -> TaskModel:
+def circuit() -> interp.TaskModel:
     return interp.build("algorithmic/induction-exact")
 
 
-def test_the_previous_token_head_feeds_the_induction_head_s_keys(circuit: TaskModel) -> None:
+def test_the_previous_token_head_feeds_the_induction_head_s_keys(circuit: interp.TaskModel) -> None:
     found = composition_scores(circuit).to_frame().set_index(["writer", "reader"])
     assert found["K"].idxmax() == ("head 0.0", "head 1.1")
     assert found["K"].max() > 0.1
@@ -54,8 +51,8 @@ def test_the_previous_token_head_feeds_the_induction_head_s_keys(circuit: TaskMo
     assert twin["K"].max() < 3 * twin["K"].min()
 
 
-def test_path_patching_finds_only_the_edge_between_the_two_heads(circuit: TaskModel) -> None:
-    found = path_patching(circuit, circuit.task.corrupt(circuit.task.sample(24, seed=3), seed=1))
+def test_path_patching_finds_only_the_edge_between_the_two_heads(circuit: interp.TaskModel) -> None:
+    found = interp.path_patching(circuit, circuit.task.corrupt(circuit.task.sample(24, seed=3), seed=1))
     effect = found.to_frame().set_index(["sender", "receiver"])["recovered"]
     assert effect[("head 1.1", "output")] > 0.9
     idle = [edge for edge in effect.index if {"head 0.1", "head 1.0"} & set(edge)]
@@ -65,6 +62,6 @@ def test_path_patching_finds_only_the_edge_between_the_two_heads(circuit: TaskMo
     assert set(into[into.abs() > 0.05].index) <= {("head 0.0", "head 1.1"), ("embedding", "head 1.1")}
     assert effect[("head 0.0", "head 1.1")] > 0.4  # pairs that exchange two tokens need the keys
     twin = random_twin(circuit)
-    found = path_patching(twin, circuit.task.corrupt(circuit.task.sample(24, seed=3), seed=1))
+    found = interp.path_patching(twin, circuit.task.corrupt(circuit.task.sample(24, seed=3), seed=1))
     effect = found.to_frame().set_index(["sender", "receiver"])["recovered"]
     assert effect[("head 0.0", "head 1.1")] < 0.1

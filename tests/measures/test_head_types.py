@@ -10,7 +10,6 @@ import torch
 from standins import NAMES, padding_hooks, standin
 
 import interp
-from interp.errors import InterpError
 from interp.measures.head_types import KINDS, head_types
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.models.subject import Subject
@@ -134,5 +133,5 @@ def test_inputs_without_a_read_position_are_refused() -> None:
     subject = standin("balance")
     batch = subject.task.sample(5, seed=3)
     unread = replace(batch, labels=torch.full_like(batch.labels, -100))
-    with pytest.raises(InterpError, match="no position of these inputs is read"):
+    with pytest.raises(interp.InterpError, match="no position of these inputs is read"):
         head_types(subject, unread, "read")

@@ -5,7 +5,6 @@ import torch
 
 import interp
 from interp import Hypothesis, Variable
-from interp.errors import InterpError
 from interp.measures.hypothesis import CodeTable, Place
 from interp.measures.runs import Neuron
 from interp.models.subject import Subject
@@ -33,7 +32,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("make", "sentence"), REFUSED)
 def test_refusals(make, sentence) -> None:
-    with pytest.raises(InterpError, match=sentence):
+    with pytest.raises(interp.InterpError, match=sentence):
         make()
 
 
@@ -54,5 +53,5 @@ def test_a_neuron_is_a_place() -> None:
         "neuron 0.1 @ each",
         "neuron 0.1",
     ]
-    with pytest.raises(InterpError, match="its layer has neurons"):
+    with pytest.raises(interp.InterpError, match="its layer has neurons"):
         Place.of(subject, "neuron 0.1000")

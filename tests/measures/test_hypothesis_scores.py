@@ -9,7 +9,6 @@ from standins import Balance, standin
 
 import interp
 from interp import Hypothesis, Variable
-from interp.errors import InterpError
 from interp.measures.hypothesis import Place, Units
 from interp.measures.hypothesis_scores import evaluate_hypothesis as score
 from interp.measures.runs import reads_of
@@ -302,12 +301,12 @@ REFUSED = [
 
 @pytest.mark.parametrize(("variables", "sentence"), REFUSED)
 def test_what_does_not_fit_the_model_is_refused(pairing, variables, sentence) -> None:
-    with pytest.raises(InterpError, match=sentence):
+    with pytest.raises(interp.InterpError, match=sentence):
         score(pairing, Hypothesis(variables))
 
 
 def test_what_is_not_a_hypothesis_is_refused(pairing) -> None:
-    with pytest.raises(InterpError, match=r"a str is not a hypothesis: interp.Hypothesis"):
+    with pytest.raises(interp.InterpError, match=r"a str is not a hypothesis: interp.Hypothesis"):
         score(pairing, "head 0.0 copies a")
 
 

@@ -13,7 +13,6 @@ from interp.measures.runs import Neuron
 from interp.measures.survey import neurons_that_matter, response
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.models.subject import Subject
-from interp.tasks import Batch
 
 
 @pytest.mark.parametrize("name", [pytest.param("ends", marks=pytest.mark.slow), "balance"])
@@ -23,11 +22,11 @@ def test_each_neuron_by_hand(name) -> None:
     hidden, theirs = padding_hooks(model, batch), padding_hooks(model, reference)
     lengths = torch.cat([batch.lengths, reference.lengths]).unique()
 
-    def at(rows: Batch, hooks: list[Any], hook: str, index: int) -> torch.Tensor:
+    def at(rows: interp.Batch, hooks: list[Any], hook: str, index: int) -> torch.Tensor:
         with model.hooks(fwd_hooks=hooks):
             return model.run_with_cache(rows.tokens)[1][hook][..., index]
 
-    def reads(rows: Batch) -> torch.Tensor:
+    def reads(rows: interp.Batch) -> torch.Tensor:
         found = torch.zeros_like(rows.attention_mask)
         found[:, {"recall": -1, "ends": 0, "balance": slice(None)}[name]] = True
         return found & rows.attention_mask

@@ -9,7 +9,6 @@ from standins import standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
-from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 
 
@@ -140,7 +139,7 @@ def test_signatures_name_models_and_inputs() -> None:
 
 
 @pytest.mark.parametrize("measure", [interp.copying_scores, interp.composition_scores, interp.singular_values])
-def test_weights_that_are_not_finite_have_no_circuits(measure: Callable[[TaskModel], object]) -> None:
+def test_weights_that_are_not_finite_have_no_circuits(measure: Callable[[interp.TaskModel], object]) -> None:
     """They gave scores of 0, or numpy's error."""
     model = interp.load("algorithmic/induction-exact")
     with torch.no_grad():

@@ -9,7 +9,6 @@ from closeness import close
 from standins import NAMES, Ends, read_of, standin
 
 import interp
-from interp.errors import InterpError
 from interp.measures.results import Result, as_batch
 from interp.measures.runs import reads_of
 from interp.models.subject import Subject
@@ -105,7 +104,7 @@ def test_parts_are_ablated_by_name_alone_and_together() -> None:
         ("neuron 0.99999", "neuron 0.99999 does not exist"),
         ("everything", "unknown part 'everything'"),
     ):
-        with pytest.raises(InterpError, match=said):
+        with pytest.raises(interp.InterpError, match=said):
             interp.ablate(subject, [wrong], inputs=batch)
 
 
@@ -119,7 +118,7 @@ def test_inputs_are_text_tokens_ids_or_batches() -> None:
         assert found.labels.tolist() == [4]
     for wrong, said in (([], "there is no input"), ([2.5], "2.5 is neither a token"),
                         (wanted.tokens[None], r"inputs of shape \(1, 1, 5\): give one row")):  # fmt: skip
-        with pytest.raises(InterpError, match=said):
+        with pytest.raises(interp.InterpError, match=said):
             interp.logit_lens(model, wrong)
     count01 = interp.load("count01/minimal")
     rows = as_batch(Subject.of(count01), ["[BOS]011=", "[BOS]0=5[EOS]"])
@@ -139,7 +138,7 @@ def test_a_batch_made_by_hand_is_checked() -> None:
         (interp.Batch(tokens, lengths, labels + 0.5), "the batch given has labels of shape .* and torch.float32"),
     ):
         for look in (interp.accuracy, interp.head_types):
-            with pytest.raises(InterpError, match=said):
+            with pytest.raises(interp.InterpError, match=said):
                 look(model, wrong)
 
 
@@ -173,7 +172,7 @@ PAIR = "[BOS]1101=", "[BOS]0101="
 @pytest.mark.parametrize("what", WRONG)
 def test_an_argument_of_the_wrong_kind_is_one_sentence(what: str) -> None:
     call, said = WRONG[what]
-    with pytest.raises(InterpError, match=said):
+    with pytest.raises(interp.InterpError, match=said):
         call(interp.load("count01/minimal"))
 
 
@@ -189,7 +188,7 @@ def test_short_rows_are_filled_with_the_padding_token() -> None:
 @pytest.mark.parametrize("given", ["0 1", ["0", "1"], torch.tensor([[0, 1]])], ids=["text", "tokens", "ids"])
 def test_given_inputs_pass_the_check_of_the_task(given: object) -> None:
     for look in (interp.accuracy, interp.attention_patterns):
-        with pytest.raises(InterpError, match=r"row 0 begins with token 0, not with \[BOS\]"):
+        with pytest.raises(interp.InterpError, match=r"row 0 begins with token 0, not with \[BOS\]"):
             look(interp.build("histogram/bos-all-counts"), inputs=given)
 
 
@@ -198,7 +197,7 @@ def test_singular_values_of_named_matrices() -> None:
     for name, matrix in (("W1", model.unembed.W_in), ("embedding", model.embed.W_E)):
         found = interp.singular_values(model, name)
         close(found["value"], np.linalg.svd(matrix.detach().numpy())[1], atol=1e-4)
-    with pytest.raises(InterpError, match="unknown matrix 'MLP 0 in'; known: "):
+    with pytest.raises(interp.InterpError, match="unknown matrix 'MLP 0 in'; known: "):
         interp.singular_values(model, "MLP 0 in")
 
 
@@ -224,7 +223,7 @@ def test_the_papers_three_plots() -> None:
     curve = interp.reweight_attention(model, w01=[0.1, 10.0], train=batch, test=batch)
     assert len(curve.plot().data) == 3
     both = interp.reweight_attention(model, w01=[0.1, 1.0], w02=[1.0, 2.0], train=batch, test=batch)
-    with pytest.raises(InterpError, match="both ratios vary"):
+    with pytest.raises(interp.InterpError, match="both ratios vary"):
         both.plot()
     for groups, kind in (("singles", "bar"), ([("0.0",), ("0.0", "0.1")], "heatmap"), ([("0.0", "0.1", 2)], "box")):
         found = interp.head_metrics(model, groups, train=batch, test=batch)
@@ -242,7 +241,7 @@ def test_a_model_is_trained_by_the_name_of_its_task() -> None:
         ({"d_model": 8, "n_heads": 3}, "d_model = 8 is not a multiple of n_heads = 3: give d_head, too"),
         ({"d_model": 8, "n_layers": 0}, "n_layers = 0 must be an integer of at least 1"),
     ):
-        with pytest.raises(InterpError, match=said):
+        with pytest.raises(interp.InterpError, match=said):
             interp.train("count01", **given)
-    with pytest.raises(InterpError, match="d_model: give sizes with a task's name"):
+    with pytest.raises(interp.InterpError, match="d_model: give sizes with a task's name"):
         interp.train(spec, d_model=8)

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 import interp
-from interp.errors import InterpError
 from interp.measures import heads
 from interp.measures.results import Result
 
@@ -72,7 +71,7 @@ def test_figures_draw_the_mean_over_seeds() -> None:
 
 
 def test_only_seeds_of_one_spec() -> None:
-    with pytest.raises(InterpError, match="models of one call must have one spec"):
+    with pytest.raises(interp.InterpError, match="models of one call must have one spec"):
         interp.ablate([interp.load("count01/paper"), interp.load("languages/parity-learned")])
-    with pytest.raises(InterpError, match="the list of models is empty"):
+    with pytest.raises(interp.InterpError, match="the list of models is empty"):
         interp.head_metrics([])

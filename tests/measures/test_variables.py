@@ -8,7 +8,6 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from standins import standin
 
 import interp
-from interp.errors import InterpError
 from interp.measures.runs import reads_of, stream_hook
 from interp.measures.variables import MOST_PAIRS, fit_probe, others_that_decide, pairs_of, probe
 from interp.models.subject import Subject
@@ -132,7 +131,7 @@ def interchanged_by_hand(subject: Subject, batch: interp.Batch, layer: int) -> f
 
 
 def test_too_few_inputs() -> None:
-    with pytest.raises(InterpError, match="39 inputs are too few for a probe"):
+    with pytest.raises(interp.InterpError, match="39 inputs are too few for a probe"):
         probe(standin("recall"), inputs=standin("recall").task.sample(39))
 
 
@@ -163,7 +162,7 @@ def test_a_probe_of_any_value_for_each_row_or_position() -> None:
     for values in (ones(batch)[:, None].expand(batch.tokens.shape), ones(batch).numpy()):
         given = probe(model, values, batch).to_frame()
         assert given["probe"].tolist() == declared["probe"].tolist()
-    with pytest.raises(InterpError, match=r"the feature given has shape \(7,\); it must be \(200,\)"):
+    with pytest.raises(interp.InterpError, match=r"the feature given has shape \(7,\); it must be \(200,\)"):
         probe(model, torch.zeros(7), batch)
 
 
@@ -177,7 +176,7 @@ def test_features_of_wrong_shape_or_not_finite_are_refused() -> None:
     assert set(table["feature"]) == {"whole"}
     assert table.reasons["half"] == "The feature half has values that are not whole numbers"
     model.task.features = lambda batch: {"short": batch.labels[:1]}  # type: ignore[method-assign]
-    with pytest.raises(InterpError, match=r"feature short of task parity has shape \(1,\); it must be \(200,\)"):
+    with pytest.raises(interp.InterpError, match=r"feature short of task parity has shape \(1,\); it must be \(200,\)"):
         probe(model, inputs=batch)
 
 

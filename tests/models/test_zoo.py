@@ -15,7 +15,6 @@ import interp.models.zoo as zoo
 from interp.errors import CheckpointError, InterpError, SpecError
 from interp.families.count01 import Count01
 from interp.models.architecture.parameters import initialize
-from interp.models.architecture.task_model import TaskModel
 from interp.models.constructions import registered_constructions
 from interp.models.spec import Construction, Layer, ModelSpec, TaskRef
 from interp.tasks import make_task, registered_tasks
@@ -41,7 +40,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "models"
 
 
-def same(model: TaskModel, other: TaskModel) -> bool:
+def same(model: interp.TaskModel, other: interp.TaskModel) -> bool:
     pairs = zip(model.named_parameters(), other.named_parameters(), strict=True)
     return all(a == b and x.equal(y) and x.dtype == y.dtype for (a, x), (b, y) in pairs)
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import interp
-from interp.errors import InterpError
 from interp.programs.language import NEVER, Head, Linear, Program, Table
 from interp.programs.task import ENDS, ProgramTask
 
@@ -144,11 +143,11 @@ def test_refusals() -> None:
     )  # fmt: skip
     tie = Linear("answer", ("token",), (((0.0, 0.0),) * 2,), (0.0, 0.0), ("x", "y"))
     for program, said in ((three, "largest share of shares"), (Program(("a", "b"), 2, True, (), tie), "rounding")):
-        with pytest.raises(InterpError, match=said):
+        with pytest.raises(interp.InterpError, match=said):
             interp.compile(program)
     total = replace(EVENLY, total=True)
     answer = Linear("answer", (total.name,), (((1.0, 0.0), (0.0, 1.0), (0.0, 1.0)),), (0.0, 0.1), ("x", "y"))
-    with pytest.raises(InterpError, match="has no softmax"):
+    with pytest.raises(interp.InterpError, match="has no softmax"):
         interp.compile(Program(("a", "b", "c"), 3, True, (total,), answer))
-    with pytest.raises(InterpError, match="not a program"):
+    with pytest.raises(interp.InterpError, match="not a program"):
         ProgramTask(program="{}")

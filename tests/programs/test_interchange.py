@@ -21,7 +21,6 @@ from interp.programs.interchange import (
     largest,
 )
 from interp.programs.language import NEVER, Head, Linear, Program, Table
-from interp.tasks import Task
 from interp.tasks.populations import Population, everything, sample
 
 LIMIT = 0.5
@@ -207,13 +206,13 @@ def test_a_head_may_carry_how_often_its_own_token_occurs() -> None:
     assert score.accuracy < 0.3
 
 
-def of_random_program(population: Callable[[Task], Population]) -> Interchanger:
+def of_random_program(population: Callable[[interp.Task], Population]) -> Interchanger:
     """A program of 81 inputs whose last head changes few answers."""
     subject = Subject.of(interp.compile(random_program(0), decoys=4, dead=8))
     return Interchanger.of(FreshInputs(subject, population(subject.task)), subject.task.program, {})
 
 
-def either_says_a(length: int, population: Callable[[Task], Population]) -> Interchanger:
+def either_says_a(length: int, population: Callable[[interp.Task], Population]) -> Interchanger:
     """The model says "yes" if one of two heads reads an a first; the claim, if head 0.0 does."""
     is_a = ((0.0, 1.0), *[(0.0, 0.0)] * 3)
     first = Head("first", "", "position", ((0.0, *[NEVER] * (length - 1)),), "token", "head 0.0")

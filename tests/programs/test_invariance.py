@@ -8,7 +8,6 @@ from same_model import CHANGES, Changed, changes, form
 from shared.random_programs import random_program
 
 import interp
-from interp.models.architecture.task_model import TaskModel
 
 TRAINED = (
     "algorithmic/max-of-k", "algorithmic/max-of-k-positions", "algorithmic/induction", "algorithmic/brackets",
@@ -17,12 +16,12 @@ TRAINED = (
 )  # fmt: skip
 
 
-def compiled(seed: int) -> TaskModel:
+def compiled(seed: int) -> interp.TaskModel:
     return interp.compile(random_program(seed), decoys=4, dead=8, rotate=seed, seed=seed)
 
 
 @torch.no_grad()
-def differences(model: TaskModel, only: tuple[str, ...] = tuple(CHANGES)) -> dict[str, object]:
+def differences(model: interp.TaskModel, only: tuple[str, ...] = tuple(CHANGES)) -> dict[str, object]:
     """What is said otherwise of the model in other forms."""
     said, found = form(interp.explain(model)), {}
     for name, change in changes(model).items():
@@ -35,7 +34,7 @@ def differences(model: TaskModel, only: tuple[str, ...] = tuple(CHANGES)) -> dic
     return found
 
 
-def equals(model: TaskModel, new: Changed) -> None:
+def equals(model: interp.TaskModel, new: Changed) -> None:
     tokens = model.task.sample(64).tokens
     assert torch.allclose(model(tokens).double(), new.model(tokens), atol=1e-3)
 

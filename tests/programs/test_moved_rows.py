@@ -8,7 +8,6 @@ from shared.random_programs import Shape, random_program
 
 import interp
 from interp.measures.runs import Part
-from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, given, program_of
 from interp.programs.interchange import FreshInputs, Interchanger, interchanged
@@ -21,7 +20,7 @@ from interp.programs.task import ENDS
 from interp.tasks.populations import everything
 
 
-def running_of(model: TaskModel) -> Running:
+def running_of(model: interp.TaskModel) -> Running:
     subject = Subject.of(model)
     return Running.of(subject, everything(subject.task).batch)
 
@@ -90,7 +89,7 @@ def test_limits_of_a_sum_that_no_input_shows() -> None:
     assert min(found[1]) == 1.0
 
 
-def accuracies(model: TaskModel, program: Program) -> list[float]:
+def accuracies(model: interp.TaskModel, program: Program) -> list[float]:
     subject = Subject.of(model)
     of = Interchanger.of(FreshInputs(subject, everything(subject.task)), program, {})
     return [score.changes.right / score.changes.n for _, score in interchanged(of) if score.changes.n]

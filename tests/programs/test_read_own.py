@@ -6,10 +6,8 @@ import pytest
 from plain_python import function
 
 import interp
-from interp.errors import InterpError
 from interp.programs.language import Head, Linear, Product, Program
 from interp.programs.words import answer_words, step_words
-from interp.tasks import Batch
 
 EVENLY = Head("shares", "", "", ((0.0,),), "token")
 OWN = Product("own", ("token", "shares"))
@@ -46,16 +44,16 @@ def test_a_readout_of_neurons_compares_it() -> None:
     assert found.program.steps[-1] == Product("head 0.0 of its token", ("token", "head 0.0"))
     assert found.program.constants == 1 + 9 + 9  # a scale; limits and answers of the counts 1 to 10
     batch = model.task.sample(20, seed=3)
-    assert isinstance(batch, Batch)
+    assert isinstance(batch, interp.Batch)
     again = interp.compile(found.program)
     assert again.predict(batch.tokens).equal(model.predict(batch.tokens) - 1)
 
 
 def test_refusals() -> None:
-    with pytest.raises(InterpError, match="two that have the same values"):
+    with pytest.raises(interp.InterpError, match="two that have the same values"):
         Program(("a", "b"), 3, True, (Product("own", ("token", "position")),), LEVELS)
     other = Head("others", "", "token", ((0.0, 1.0, 2.0),), "token")
     shared = Program(("a", "b", "c"), 5, False, (EVENLY, other, Product("own", ("others", "shares"))), LEVELS)
-    with pytest.raises(InterpError, match="multiplies shares by shares"):
+    with pytest.raises(interp.InterpError, match="multiplies shares by shares"):
         interp.compile(shared)
     assert step_words(shared, shared.steps[-1]).startswith("takes the products of the weights that the value of others")

@@ -11,18 +11,16 @@ from plain_python import function as run
 from shared.random_programs import random_program
 
 import interp
-from interp.errors import InterpError
 from interp.programs.language import NEVER, Head, Linear, Normed, Program, Sums, Table
 from interp.programs.source import source
 from interp.programs.words import answer_words, parts_words, step_words
-from interp.tasks import Batch
 
 
 @pytest.mark.parametrize("seed", [0, 3, 5, 8])
 def test_python_gives_the_answers(seed: int) -> None:
     task = random_program(seed)
     function, batch = run(task.program), task.sample(40, seed=2)
-    assert isinstance(batch, Batch)
+    assert isinstance(batch, interp.Batch)
     for row, length in zip(batch.tokens.tolist(), batch.lengths.tolist()):
         words = [task.vocabulary[token] for token in row[:length]]
         assert function(words) == task.program(words)
@@ -207,7 +205,7 @@ def test_scores_that_grow_with_the_length() -> None:
         "attends to positions by their token, with powers of the length as weights ('a' 1, 'b' n^-1, with n tokens) "
         "and reads the token"
     )
-    with pytest.raises(InterpError, match="grow with the length"):
+    with pytest.raises(interp.InterpError, match="grow with the length"):
         interp.compile(program)
 
 

@@ -10,7 +10,6 @@ import torch
 from plain_python import function
 
 import interp
-from interp.errors import InterpError
 from interp.models.constructions import construct
 from interp.programs.language import NEVER, Head, Program
 from interp.programs.read_waves import attention_by_waves
@@ -58,11 +57,11 @@ def test_words_of_waves() -> None:
 
 
 def test_waves_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(InterpError, match="m needs variables with 9 numbers"):
+    with pytest.raises(interp.InterpError, match="m needs variables with 9 numbers"):
         replace(ADDS, steps=(UNEVEN, replace(SUM, period=9)))
-    with pytest.raises(InterpError, match="answer needs one variable of 2 numbers, and 1 amplitudes"):
+    with pytest.raises(interp.InterpError, match="answer needs one variable of 2 numbers, and 1 amplitudes"):
         replace(ADDS, answer=replace(ADDS.answer, frequencies=(1,), amplitudes=(1.0,)))
-    with pytest.raises(InterpError, match="m holds numbers: only programs"):
+    with pytest.raises(interp.InterpError, match="m holds numbers: only programs"):
         interp.compile(ADDS)
 
 

@@ -12,7 +12,6 @@ from saved_models import SHAPES
 import interp
 from interp.measures.accuracy import generate
 from interp.models.subject import Subject
-from interp.report.sections.live import live
 from interp.report.sections.live_payload import payload
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,7 +65,7 @@ def test_the_page_generates_what_torch_does(name: str) -> None:
 @pytest.mark.skipif(find_browser() is None, reason="no Chromium: no page is opened")
 @pytest.mark.parametrize("name", ["nanogpt", "qwen3", "gpt_neox"])
 def test_a_strangers_model_runs_in_the_page(page: Page, name: str, tmp_path: Path) -> None:
-    path = live(SHAPES[name].subject(name)).save(tmp_path / "page.html")
+    path = interp.live(SHAPES[name].subject(name)).save(tmp_path / "page.html")
     page.open(path)
     shown(page, name)
 

@@ -12,9 +12,7 @@ from standins import Ends, standin
 import interp
 from interp.errors import CheckpointError, InterpError, UnsupportedError
 from interp.families.count01 import Count01
-from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, config, quiet_construction
-from interp.models.listing import list_models
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 from interp.models.subject import Subject
 from interp.report.live import FILES, script
@@ -34,10 +32,10 @@ def _node() -> None:
 
 def models() -> list[str]:
     """Those that can be had without arguments."""
-    return [str(name) for name in list_models()["name"]]
+    return [str(name) for name in interp.list_models()["name"]]
 
 
-def open_model(name: str) -> TaskModel:
+def open_model(name: str) -> interp.TaskModel:
     try:
         return interp.load(name)
     except CheckpointError as error:
@@ -50,7 +48,7 @@ def open_model(name: str) -> TaskModel:
         return table_model(name)
 
 
-def table_model(name: str) -> TaskModel:
+def table_model(name: str) -> interp.TaskModel:
     """Exact models of a table that has to be given, on a small one."""
     task = make_task(TaskRef(name="kgram", parameters=(("N", 5),)))
     given: dict[str, dict[str, Any]] = {
@@ -191,12 +189,12 @@ def test_architectures_that_no_shipped_model_has(name: str) -> None:
     task = TaskRef(name="palindrome", parameters=(("length", 12), ("shortest", 2)))
     given = {"dtype": "float64", **fields, **SPECS[name]}
     spec = ModelSpec(task=task, d_model=8, readout="scalar", decision="sigmoid", **given)
-    model = TaskModel(spec, seed=1)
+    model = interp.TaskModel(spec, seed=1)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(20)  # far from linear
     if spec.dtype == "bfloat16":
-        wide = TaskModel(spec, seed=1, dtype="float64")
+        wide = interp.TaskModel(spec, seed=1, dtype="float64")
         wide.load_state_dict({key: value.double() for key, value in model.state_dict().items()})
         found = payload(Subject.of(model))
         assert found["weights"]["embed.W_E"]["dtype"] == "bfloat16"

@@ -10,10 +10,8 @@ from browser import Page, find_browser
 from report.hostile import HOSTILE, HostileTokens
 
 import interp
-from interp.errors import InterpError
 from interp.models.subject import Subject
 from interp.report import Report
-from interp.report.sections.live import live
 from interp.report.sections.live_payload import payload
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium: live panels are not tried in a browser")
@@ -59,7 +57,7 @@ def hash_of(page: Page) -> str:
 
 
 def test_counts_sliders_switches_attention_by_hand_undo_and_link(page: Page, tmp_path: Path) -> None:
-    path = opened(page, live("count01/paper"), tmp_path)
+    path = opened(page, interp.live("count01/paper"), tmp_path)
     for slider, value in enumerate((10, 14, 3)):
         set_value(page, f"#live-count-{slider}", value)
     assert "answers 4, which is right" in text(page, ".live-decision")
@@ -83,7 +81,7 @@ def test_counts_sliders_switches_attention_by_hand_undo_and_link(page: Page, tmp
 
 
 def test_the_map_loads_an_input_and_its_errors_are_the_models(page: Page, tmp_path: Path) -> None:
-    opened(page, live("count01/paper"), tmp_path)
+    opened(page, interp.live("count01/paper"), tmp_path)
     page.run(
         "{const map = document.querySelector('.live-map'), box = map.getBoundingClientRect();"
         "map.dispatchEvent(new MouseEvent('click', {bubbles: true, clientX: box.left + box.width * 0.5,"
@@ -96,7 +94,7 @@ def test_the_map_loads_an_input_and_its_errors_are_the_models(page: Page, tmp_pa
 
 
 def test_typing_menus_positions_and_what_cannot_be_typed(page: Page, tmp_path: Path) -> None:
-    opened(page, live("histogram/dot-exact"), tmp_path)
+    opened(page, interp.live("histogram/dot-exact"), tmp_path)
     set_value(page, "#live-text", "1 2 4 4 2 2 4 7 7 4")
     spans = "[...document.querySelectorAll('.live-positions button span')]"
     answers = page.run(f"{spans}.map((span) => span.textContent).join(' ')")
@@ -111,7 +109,7 @@ def test_typing_menus_positions_and_what_cannot_be_typed(page: Page, tmp_path: P
 
 
 def test_what_is_no_input_of_the_task_is_not_judged(page: Page, tmp_path: Path) -> None:
-    opened(page, live("algorithmic/modular-addition"), tmp_path)
+    opened(page, interp.live("algorithmic/modular-addition"), tmp_path)
     set_value(page, "#live-text", "100 20")
     assert text(page, ".live-decision") == "The model answers 7, which is right."
     set_value(page, "#live-text", "20")
@@ -119,7 +117,7 @@ def test_what_is_no_input_of_the_task_is_not_judged(page: Page, tmp_path: Path) 
 
 
 def test_strings_grow_and_their_first_error_is_found(page: Page, tmp_path: Path) -> None:
-    opened(page, live("languages/parity"), tmp_path)
+    opened(page, interp.live("languages/parity"), tmp_path)
     set_value(page, "#live-text", "0111")
     assert "which is right" in text(page, ".live-decision")
     set_value(page, "#live-length", 7)
@@ -130,7 +128,7 @@ def test_strings_grow_and_their_first_error_is_found(page: Page, tmp_path: Path)
 
 
 def test_contexts_of_a_table_are_loaded_by_a_click(page: Page, tmp_path: Path) -> None:
-    opened(page, live("memorization/kgram"), tmp_path)
+    opened(page, interp.live("memorization/kgram"), tmp_path)
     page.run("document.querySelectorAll('.live-table button')[37].click()")
     page.settle()
     assert page.run("[...document.querySelectorAll('.live-menus select')].map((s) => s.value).join()") == "3,7"
@@ -138,14 +136,14 @@ def test_contexts_of_a_table_are_loaded_by_a_click(page: Page, tmp_path: Path) -
 
 
 def test_a_panel_opens_at_the_first_position_that_is_read(page: Page, tmp_path: Path) -> None:
-    opened(page, live("algorithmic/addition"), tmp_path)  # the page does not know the right sums
+    opened(page, interp.live("algorithmic/addition"), tmp_path)  # the page does not know the right sums
     buttons = "[...document.querySelectorAll('.live-positions button')]"
     assert page.run(f"{buttons}.findIndex((each) => each.getAttribute('aria-pressed') === 'true')") == 21
 
 
 def test_everything_has_a_name_and_the_decision_is_said(page: Page, tmp_path: Path) -> None:
     for name in ("count01/minimal", "memorization/kgram"):
-        opened(page, live(name), tmp_path)
+        opened(page, interp.live(name), tmp_path)
         named = "each.getAttribute('aria-label') || each.textContent.trim() || (each.labels && each.labels.length)"
         controls = "[...document.querySelectorAll('.live input, .live select, .live button')]"
         unnamed = page.run(f"{controls}.filter((each) => !({named})).length")
@@ -156,7 +154,7 @@ def test_everything_has_a_name_and_the_decision_is_said(page: Page, tmp_path: Pa
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_jumps_and_nothing_is_wider_than_the_screen(page: Page, tmp_path: Path, width: int) -> None:
     page.size(width, 844, mobile=width < 500)
-    opened(page, live("count01/paper"), tmp_path)
+    opened(page, interp.live("count01/paper"), tmp_path)
     page.settle()
     assert page.run("document.documentElement.scrollWidth") <= width
     before = page.run("document.querySelector('.live-body').offsetHeight")
@@ -203,7 +201,7 @@ def test_a_panel_that_is_left_out_says_why(page: Page, tmp_path: Path) -> None:
 def test_two_models_on_a_page_have_their_own_state(page: Page, tmp_path: Path) -> None:
     report = Report("two")
     for name in ("count01/minimal", "count01/paper"):
-        report.attach(live(name), prefix=name)
+        report.attach(interp.live(name), prefix=name)
     opened(page, report, tmp_path, "#live=counts:1,2,3&live-2=counts:4,5,6")
     values = page.run("[...document.querySelectorAll('.live input[type=range][id*=count]')].map((s) => s.value).join()")
     assert values == "1,2,3,4,5,6"
@@ -219,7 +217,7 @@ def test_two_models_on_a_page_have_their_own_state(page: Page, tmp_path: Path) -
 )
 @pytest.mark.thinned(3)
 def test_copied_python_gives_what_the_page_shows(page: Page, tmp_path: Path, name: str, fragment: str) -> None:
-    opened(page, live(name), tmp_path, fragment)
+    opened(page, interp.live(name), tmp_path, fragment)
     press(page, "Copy as Python")
     given: dict[str, object] = {"print": lambda value: given.update(printed=value)}
     exec(text(page, ".live-python code"), given)
@@ -237,8 +235,8 @@ def test_every_model_of_the_zoo_passes_its_own_test_in_the_page(page: Page, tmp_
     tried = 0
     for name in interp.list_models()["name"]:
         try:
-            report = live(str(name))
-        except InterpError:  # checkpoints that are not shipped, constructions that need a table
+            report = interp.live(str(name))
+        except interp.InterpError:  # checkpoints that are not shipped, constructions that need a table
             continue
         opened(page, report, tmp_path)
         assert float(page.run("document.querySelector('#live').dataset.deviation")) < 1e-4, name

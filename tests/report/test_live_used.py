@@ -12,7 +12,6 @@ from report.hostile import HOSTILE, HostileTokens
 import interp
 from interp.models.subject import Subject
 from interp.report import Report
-from interp.report.sections.live import live
 from interp.report.sections.live_payload import payload
 
 pytestmark = [
@@ -90,7 +89,7 @@ def test_used_from_end_to_end(page: Page, tmp_path: Path, kind: str) -> None:
     used = KINDS[kind]
     page.size(1280, 900)
     page.errors.clear()
-    path = live(used.model).save(tmp_path / "page.html")
+    path = interp.live(used.model).save(tmp_path / "page.html")
     page.open(path)
     assert page.run("document.querySelector('#live').dataset.selfTest") == "ok"
     first = page.run(SHOWN)
@@ -135,7 +134,7 @@ def test_used_from_end_to_end(page: Page, tmp_path: Path, kind: str) -> None:
 
 
 def test_undo_goes_back_step_by_step(page: Page, tmp_path: Path) -> None:
-    page.open(live("histogram/dot").save(tmp_path / "page.html"))
+    page.open(interp.live("histogram/dot").save(tmp_path / "page.html"))
     states = [page.run(SHOWN)]
     for text in ("1 2 4 4 2 2 4 7 7 4", "3 3 3 3 3 3 3 3 3 3"):
         type_in(page, "#live-text", text)
@@ -151,7 +150,7 @@ def test_undo_goes_back_step_by_step(page: Page, tmp_path: Path) -> None:
 def test_a_pinned_input_stays_beside_the_next_ones(page: Page, tmp_path: Path) -> None:
     page.size(1280, 900)
     page.errors.clear()
-    path = live("histogram/dot").save(tmp_path / "page.html")
+    path = interp.live("histogram/dot").save(tmp_path / "page.html")
     page.open(path)
     views = "[...document.querySelectorAll('.live-pair > div')].filter((one) => !one.hidden)"
     shown = f"{views}.map((one) => one.textContent)"

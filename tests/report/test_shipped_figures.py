@@ -8,18 +8,16 @@ from report.figure_checks import differing, problems
 from report.shipped_reports import CLICKED, drawn, whole
 
 import interp
-from interp.errors import InterpError
-from interp.models.listing import list_models
 from interp.report.items import FigureItem
 from interp.support import figures
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [str(name) for name in list_models()["name"]])
+@pytest.mark.parametrize("name", [str(name) for name in interp.list_models()["name"]])
 def test_figures_of(name: str) -> None:
     try:
         interp.load(name)
-    except InterpError as error:
+    except interp.InterpError as error:
         pytest.skip(str(error))
     report = whole(name) if name in CLICKED else drawn(name)
     items = [item for item in report.items if isinstance(item, FigureItem)]

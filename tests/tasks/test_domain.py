@@ -13,9 +13,6 @@ import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import MaxOfK
 from interp.families.languages import Parity
-from interp.measures.accuracy import accuracy
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import Layer, ModelSpec
 from interp.models.subject import Subject
 from interp.tasks import Batch, Task, domain, register_task
 from interp.tasks.domain import every_input
@@ -145,10 +142,10 @@ def test_tokens_outside_the_vocabulary_are_refused_everywhere() -> None:
 def test_no_certificate_report_or_accuracy_rests_on_a_lie(lie: str) -> None:
     """A model that counts b answered 32 times, and was certified and exact on all 32 of them."""
     kind = type("Lying", (Five,), {**LIES[lie][0], "name": f"domain-test-{lie}", "__doc__": Five.__doc__})
-    spec = ModelSpec(task=kind().ref, d_model=2, layers=(Layer(d_head=2),), readout_at="last")
-    for look in (interp.certify, interp.analyze, accuracy):
+    spec = interp.ModelSpec(task=kind().ref, d_model=2, layers=(interp.Layer(d_head=2),), readout_at="last")
+    for look in (interp.certify, interp.analyze, interp.accuracy):
         with pytest.raises(InterpError, match=LIES[lie][1]):
-            look(TaskModel(spec, kind()))
+            look(interp.TaskModel(spec, kind()))
 
 
 @pytest.mark.parametrize("lie", ["batch", "random"])

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import interp
-from interp.errors import InterpError
 from interp.tasks import registry
 
 TASK = """
@@ -47,7 +46,7 @@ def test_a_task_says_which_file_registers_it() -> None:
     at_a_prompt = type(
         "Prompted", (interp.families.languages.Parity,), {"__module__": "of_no_file", "name": "prompted"}
     )
-    with pytest.raises(InterpError, match="task prompted is defined at a prompt or in a notebook"):
+    with pytest.raises(interp.InterpError, match="task prompted is defined at a prompt or in a notebook"):
         registry.file_of(at_a_prompt)
 
 

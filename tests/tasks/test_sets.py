@@ -4,10 +4,7 @@ import pytest
 import torch
 
 import interp
-from interp.errors import InterpError
 from interp.models.architecture.answers import Decision, correct, decide, losses, margins
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import Layer, ModelSpec, Training
 from interp.tasks import IGNORED, Batch, Generates, NextSymbols
 from interp.tasks.sets import pack_sets, set_word, unpack_sets
 from interp.tasks.task_checks import check_made
@@ -37,7 +34,7 @@ def test_sets_are_integers() -> None:
     assert pack_sets(torch.tensor([[True, False, True]])).tolist() == [5]
     assert set_word(5, ("a", "b", "c")) == "{a, c}"
     assert set_word(0, ("a",)) == "{}"
-    with pytest.raises(InterpError, match="sets of 63 outputs"):
+    with pytest.raises(interp.InterpError, match="sets of 63 outputs"):
         pack_sets(torch.zeros(1, 63, dtype=torch.bool))
 
 
@@ -87,26 +84,28 @@ def test_members_prefixes_are_asked_where_samples_have_no_other() -> None:
 
 
 def test_both_general_engines_train_sets_alike() -> None:
-    recipe = Training(epochs=2, batch_size=16, data="fresh", samples_per_epoch=48, learning_rate=0.01)
-    spec = ModelSpec(
-        task=EvenOnes().ref, d_model=8, layers=(Layer(d_head=8),), positions="learned", max_length=5,
+    recipe = interp.Training(epochs=2, batch_size=16, data="fresh", samples_per_epoch=48, learning_rate=0.01)
+    spec = interp.ModelSpec(
+        task=EvenOnes().ref, d_model=8, layers=(interp.Layer(d_head=8),), positions="learned", max_length=5,
         readout_at="all", decision="set", origin=recipe, dtype="float64",
     )  # fmt: skip
-    with pytest.raises(InterpError, match="does not fit task test_even_ones: expected set"):
-        TaskModel(spec.replace(decision="argmax"), EvenOnes())
+    with pytest.raises(interp.InterpError, match="does not fit task test_even_ones: expected set"):
+        interp.TaskModel(spec.replace(decision="argmax"), EvenOnes())
     by_hand, vmapped = (
         interp.train(spec, seeds=[0], task=EvenOnes(), engine=engine)[0] for engine in ("reference", "vmap")
     )
     for name, parameter in by_hand.named_parameters():
         torch.testing.assert_close(dict(vmapped.named_parameters())[name], parameter, rtol=1e-9, atol=1e-12)
-    start = TaskModel(spec, EvenOnes())
+    start = interp.TaskModel(spec, EvenOnes())
     batch = EvenOnes().sample(200, seed=9)
     assert batch_loss(by_hand, batch) < batch_loss(start, batch)
 
 
 def test_sets_are_named_by_their_members() -> None:
     task = EvenOnes()
-    model = TaskModel(ModelSpec(task=task.ref, d_model=4, layers=(Layer(n_heads=1, d_head=4),), decision="set"), task)
+    model = interp.TaskModel(
+        interp.ModelSpec(task=task.ref, d_model=4, layers=(interp.Layer(n_heads=1, d_head=4),), decision="set"), task
+    )
     with torch.no_grad():
         model.unembed.W_U.zero_()
         model.unembed.b_U.copy_(torch.tensor([1.0, -1.0, 2.0]))
@@ -120,11 +119,11 @@ def test_sets_are_named_by_their_members() -> None:
 )
 def test_wrong_declarations_are_refused(change: dict[str, object], words: str) -> None:
     kind = type("Wrong", (EvenOnes,), change)
-    with pytest.raises(InterpError, match=words):
+    with pytest.raises(interp.InterpError, match=words):
         check_made(kind())
 
 
 @pytest.mark.parametrize("wrong", [(0, None, 3), ("=", None, 0), (True, None, 2)])
 def test_what_generates_takes(wrong: tuple) -> None:
-    with pytest.raises(InterpError, match="generates"):
+    with pytest.raises(interp.InterpError, match="generates"):
         Generates(*wrong)

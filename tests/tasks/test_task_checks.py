@@ -19,8 +19,6 @@ from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram import Histogram
 from interp.families.languages import Parity
 from interp.families.memorization import LookupTask
-from interp.measures.accuracy import accuracy
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
 from interp.tasks.batch_checks import LABELS, check_padding, check_tokens
@@ -236,9 +234,9 @@ def wrong(changes: dict[str, Any]) -> Task:
 def test_a_task_with_wrong_inputs_has_no_accuracy_or_certificate(what: str) -> None:
     changes, sentence = WRONG[what]
     spec = ModelSpec(task=TaskRef(name="wrong"), d_model=2, layers=(Layer(d_head=2),), readout_at="last")
-    for look in (interp.certify, accuracy):
+    for look in (interp.certify, interp.accuracy):
         with pytest.raises(InterpError, match=f"task wrong: .*{sentence}"):
-            look(TaskModel(spec, wrong(changes)))
+            look(interp.TaskModel(spec, wrong(changes)))
 
 
 def test_what_a_sampler_returns_is_checked_at_every_call() -> None:

@@ -9,7 +9,6 @@ from closeness import close
 from numpy_forward import softmax
 
 import interp
-from interp.errors import InterpError
 from interp.families.algorithmic import Induction
 from interp.families.algorithmic.constructions.induction import margin
 from interp.models.constructions import construct
@@ -172,7 +171,7 @@ def test_addition_of_long_numbers_follows_all_carries(digits: int) -> None:
     ],
 )
 def test_sizes_without_a_proof_are_refused(name: str, sizes: dict[str, object], words: str) -> None:
-    with pytest.raises(InterpError, match=words):
+    with pytest.raises(interp.InterpError, match=words):
         construct(f"algorithmic/{name}", **sizes)
 
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import interp
-from interp.errors import InterpError
 from interp.families.algorithmic.measures import cosines, key_waves, waves
 from interp.models.subject import Subject
 from interp.tasks.populations import everything
@@ -63,7 +62,7 @@ def test_key_waves_leave_out_the_constant() -> None:
 
 
 def test_a_missing_sum_is_refused() -> None:
-    with pytest.raises(InterpError, match="every sum from 0 to 12"):
+    with pytest.raises(interp.InterpError, match="every sum from 0 to 12"):
         waves(planted({1: 1.0})[:5], SUMS[:5])
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import interp
-from interp.errors import InterpError
 from interp.families.histogram import Histogram
 from interp.families.histogram.tasks import count_distribution
 from interp.tasks import IGNORED
@@ -116,12 +115,12 @@ def test_enumeration():
     ],
 )
 def test_bad_parameters(arguments, message):
-    with pytest.raises(InterpError, match=message):
+    with pytest.raises(interp.InterpError, match=message):
         Histogram(**arguments)
 
 
 def test_bad_input():
-    with pytest.raises(InterpError, match="L = 5 tokens need an alphabet of T >= 5, not T = 4"):
+    with pytest.raises(interp.InterpError, match="L = 5 tokens need an alphabet of T >= 5, not T = 4"):
         Histogram(T=4, L=5).sample(1)
     task = Histogram(T=4, L=3, bos=True)
     task.check_input(torch.tensor([[4, 0, 1, 1]]))
@@ -131,14 +130,14 @@ def test_bad_input():
         ([[4, 0, 1, 1], [0, 1, 2, 3]], "row 1 begins with token 0, not with \\[BOS\\] \\(id 4\\)"),
         ([[4, 0, 4, 1]], "row 0 has a \\[BOS\\] \\(id 4\\) after its first position"),
     ]:
-        with pytest.raises(InterpError, match=message):
+        with pytest.raises(interp.InterpError, match=message):
             task.check_input(torch.tensor(rows))
-    with pytest.raises(InterpError, match="no sequence"):
+    with pytest.raises(interp.InterpError, match="no sequence"):
         task.check_input(torch.zeros(1, 0, dtype=torch.long))
-    with pytest.raises(InterpError, match="token of task histogram '7'"):
+    with pytest.raises(interp.InterpError, match="token of task histogram '7'"):
         task.parse("[BOS] 1 7")
     short = Histogram(T=4, L=2)
-    with pytest.raises(InterpError, match="a count of 3 has no class"):
+    with pytest.raises(interp.InterpError, match="a count of 3 has no class"):
         short.classes(interp.Batch(torch.tensor([[1, 1, 1]]), torch.tensor([3]), torch.tensor([[3, 3, 3]])))
 
 

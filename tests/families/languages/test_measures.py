@@ -10,12 +10,11 @@ from shared.palindrome_orders import share_of_false_accepts
 import interp
 from interp.errors import UnsupportedError
 from interp.families.languages import measures
-from interp.models.architecture.task_model import TaskModel
 from interp.models.constructions import construct
 from interp.models.spec import MLP, Layer, ModelSpec, TaskRef
 
 
-def trained_like(**layer) -> TaskModel:
+def trained_like(**layer) -> interp.TaskModel:
     """A random model of the published shape."""
     spec = ModelSpec(
         task=TaskRef(name="one"),
@@ -24,7 +23,7 @@ def trained_like(**layer) -> TaskModel:
         layers=(Layer(d_head=16, mlp=MLP(d_mlp=8), norm="post", **layer),) * 2,
         positions="first", readout="scalar", readout_at="[CLS]", decision="sigmoid",
     )  # fmt: skip
-    return TaskModel(spec, seed=3)
+    return interp.TaskModel(spec, seed=3)
 
 
 def test_length_curve_of_an_exact_model() -> None:

@@ -16,7 +16,6 @@ from interp.errors import InterpError, UnsupportedError
 from interp.families.memorization import bigram, kgram, lookup, table
 from interp.families.memorization.certificates import certify_table, last_logits_with_bound
 from interp.families.memorization.constructions.models import memorization_spec
-from interp.tasks import Batch
 
 LOOKUP = lookup(N=6, M=6, noise=0.05)
 
@@ -170,7 +169,7 @@ def test_a_missing_table_and_foreign_labels_are_refused(changes: dict[str, Any],
     model = interp.load("memorization/lookup")
     kind = type(model.task)
 
-    def batch(self: Any, tokens: torch.Tensor) -> Batch:
+    def batch(self: Any, tokens: torch.Tensor) -> interp.Batch:
         found = kind.batch(self, tokens)
         seven = (tokens == 7).all(1)
         return replace(found, labels=torch.where(seven, (found.labels + 1) % self.n_out, found.labels))

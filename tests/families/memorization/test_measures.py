@@ -12,11 +12,10 @@ from interp.families.memorization.constructions.models import memorization_spec
 from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.rank_d import least_squares
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
-from interp.models.spec import Training
 from interp.models.subject import Subject
 
 TASK = kgram(N=4, M=6, k=2, concentration=0.5, prior="zipf", seed=1)
-SPEC = memorization_spec(TASK, 3, 4, dtype="float64", origin=Training(init="torch"))
+SPEC = memorization_spec(TASK, 3, 4, dtype="float64", origin=interp.Training(init="torch"))
 
 
 def by_hand(model: interp.TaskModel, skip: int | None = None) -> np.ndarray:
@@ -54,7 +53,7 @@ def test_rows_and_totals() -> None:
 
 def test_a_look_up_table_with_zeros() -> None:
     task = lookup(N=3, M=4, k=1)
-    model = interp.build(memorization_spec(task, 2, 1, origin=Training(init="torch")))
+    model = interp.build(memorization_spec(task, 2, 1, origin=interp.Training(init="torch")))
     assert np.isfinite(measures.memorization(model).kl)
     assert measures.memorization(model).entropy == 0
 

@@ -9,7 +9,6 @@ from interp.families.memorization import bigram, kgram, lookup
 from interp.families.memorization.constructions.models import memorization_spec
 from interp.families.memorization.theory.rank_d import least_squares
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
-from interp.models.spec import Training
 from interp.models.subject import Subject
 
 SMALL = kgram(N=4, M=6, k=2, seed=1)
@@ -51,7 +50,7 @@ def test_a_look_up_table_and_the_capacity_construction() -> None:
 
 
 def test_a_model_with_an_mlp_and_a_comparison() -> None:
-    recipe = Training(init="torch")
+    recipe = interp.Training(init="torch")
     specs = [memorization_spec(SMALL, 3, 2, origin=recipe), memorization_spec(SMALL, 3, 1, d_mlp=4, origin=recipe)]
     models = [interp.build(spec) for spec in specs]
     report = interp.analyze(models, sections=["accuracy", "table", "table_optimum"])

@@ -10,7 +10,6 @@ from context_specs import EXACT, SPECS, TASK
 from numpy_forward import forward
 
 import interp
-from interp.errors import InterpError
 from interp.families.memorization import bigram, kgram, lookup, table
 from interp.families.memorization.constructions.models import memorization_spec
 from interp.families.memorization.theory.optimum import rank_d_optimum
@@ -114,9 +113,9 @@ def test_a_table_of_your_own_is_given_beside_the_spec() -> None:
     spec = memorization_spec(own, 1, 1, origin=EXACT)
     (model,) = interp.train(spec, task=own, engine="exact-kl", progress=False)
     assert model.task is own
-    with pytest.raises(InterpError, match="the spec's task is"):
+    with pytest.raises(interp.InterpError, match="the spec's task is"):
         interp.train(spec, task=bigram(N=3, M=2))
-    with pytest.raises(InterpError, match="sha256"):
+    with pytest.raises(interp.InterpError, match="sha256"):
         interp.train(spec)
 
 
@@ -132,10 +131,10 @@ def test_a_table_of_your_own_is_given_beside_the_spec() -> None:
     ],
 )
 def test_refusals(spec: ModelSpec, word: str) -> None:
-    with pytest.raises(InterpError, match=word):
+    with pytest.raises(interp.InterpError, match=word):
         interp.train(spec, engine="exact-kl")
     if spec.training.data == "exact":
-        with pytest.raises(InterpError, match="it trains on samples"):
+        with pytest.raises(interp.InterpError, match="it trains on samples"):
             interp.train(spec, engine="reference")
 
 

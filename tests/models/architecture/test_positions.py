@@ -10,7 +10,6 @@ import interp
 from interp.errors import InterpError, SpecError
 from interp.models.architecture.formulas import position_formula
 from interp.models.architecture.parameters import parameter_shapes
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import make_task
 
@@ -21,11 +20,11 @@ TOKENS = torch.tensor([[0, 1, 2, 3, 4], [0, 3, 1, 7, 7], [0, 7, 7, 7, 7]])
 LENGTHS = (5, 3, 1)
 
 
-def make(spec: ModelSpec) -> TaskModel:
+def make(spec: ModelSpec) -> interp.TaskModel:
     generator = torch.Generator().manual_seed(2)
     shapes = parameter_shapes(spec, make_task(spec.task))
     weights = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
-    return TaskModel(spec, tensors=weights)
+    return interp.TaskModel(spec, tensors=weights)
 
 
 def positions(spec: ModelSpec, tokens: Tensor = TOKENS, mask: Tensor | None = None) -> Tensor:
@@ -78,7 +77,7 @@ def test_formulas_are_rounded_once() -> None:
     """sin and cos of float32 angles are wrong in the fourth digit at position 10,000; ours are right to the last."""
     n = 10_000
     spec = SPEC.replace(positions="sinusoidal", dtype="float32")
-    model = TaskModel(spec)
+    model = interp.TaskModel(spec)
     found = model.pos_embed(torch.zeros(1, n, dtype=torch.long))[0]
     angles = torch.arange(n, dtype=torch.float64)
     assert found.dtype == torch.float32
@@ -105,13 +104,13 @@ def test_positions_for_attention_alone_stay_out_of_the_stream() -> None:
 @pytest.mark.parametrize(("name", "word"), [("fractoin", "did you mean 'fraction'"), ("", "known: none, learned")])
 def test_unknown_formulas(name: str, word: str) -> None:
     with pytest.raises(SpecError) as error:
-        TaskModel(SPEC.replace(positions=name))
+        interp.TaskModel(SPEC.replace(positions=name))
     assert word in str(error.value)
 
 
 def test_a_formula_needs_room() -> None:
     with pytest.raises(SpecError, match="need 4 components"):
-        TaskModel(SPEC.replace(positions="halves", d_model=2, layers=(Layer(d_head=2),)))
+        interp.TaskModel(SPEC.replace(positions="halves", d_model=2, layers=(Layer(d_head=2),)))
 
 
 @pytest.mark.parametrize("name", ["learned", "sinusoidal"])

@@ -15,13 +15,11 @@ import interp
 from interp.errors import CheckpointError, InterpError, SpecError, UnsupportedError
 from interp.models.architecture.plain import describe
 from interp.models.architecture.stock import _scale, refusal, stock_model, to_task_model
-from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject
-from interp.tasks import Batch, Task
 
 
-class Largest(Task):
+class Largest(interp.Task):
     """Which of the digits 0 to 3 is the largest? Read at the end."""
 
     name = "largest-elsewhere"
@@ -29,11 +27,11 @@ class Largest(Task):
     vocabulary = ("0", "1", "2", "3", "=")
     n_out = 4
 
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
         generator = torch.Generator().manual_seed(seed)
         digits = torch.randint(0, 4, (n, 5), generator=generator)
         tokens = torch.cat([digits, torch.full((n, 1), 4)], 1)
-        return Batch(tokens, torch.full((n,), 6), digits.amax(1))
+        return interp.Batch(tokens, torch.full((n,), 6), digits.amax(1))
 
 
 class Starts(Largest):
@@ -45,12 +43,12 @@ class Starts(Largest):
     pad = "_"
     n_out = 2
 
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
         generator = torch.Generator().manual_seed(seed)
         tokens = torch.randint(0, 4, (n, 6), generator=generator)
         lengths = torch.randint(2, 7, (n,), generator=generator)
         tokens[torch.arange(6) >= lengths[:, None]] = 4
-        return Batch(tokens, lengths, (tokens == 3).any(1).long())
+        return interp.Batch(tokens, lengths, (tokens == 3).any(1).long())
 
 
 TOKENS = {"0": 7, "1": 2, "2": 5, "3": 0, "=": 9}
@@ -102,7 +100,7 @@ def test_a_state_dict_and_a_config_become_a_task_model(tmp_path: Path, shape: st
     (tmp_path / "theirs.json").write_text(json.dumps(fields))
     model = interp.load(tmp_path / "theirs.pt", task=Largest(), config=tmp_path / "theirs.json", tokens=TOKENS,
                         outputs=OUTPUTS)  # fmt: skip
-    assert isinstance(model, TaskModel)
+    assert isinstance(model, interp.TaskModel)
     batch = Largest().sample(50, seed=1)
     ids = torch.tensor([TOKENS[word] for word in Largest.vocabulary])
     columns = [OUTPUTS[word] for word in "0123"]
@@ -125,7 +123,7 @@ def test_configs_of_every_kind(tmp_path: Path) -> None:
         assert model(torch.tensor([[3, 1, 2]])).shape == wanted.shape
     with pytest.raises(InterpError, match="leave out config="):
         interp.load(own, task=Largest(), config=fields, tokens=TOKENS)
-    assert isinstance(interp.load(own, task=Largest(), tokens=TOKENS), TaskModel)
+    assert isinstance(interp.load(own, task=Largest(), tokens=TOKENS), interp.TaskModel)
 
 
 def test_padding_is_masked_and_the_first_position_is_read() -> None:
@@ -133,7 +131,7 @@ def test_padding_is_masked_and_the_first_position_is_read() -> None:
     fields, own = made(d_mlp=12, attention_dir="bidirectional", d_vocab=5, d_vocab_out=2, n_layers=3)
     given: dict[str, Any] = {"config": fields, "tokens": {word: i for i, word in enumerate(Starts.vocabulary)}}
     model = interp.load(own.state_dict(), task=Starts(), **given)
-    assert isinstance(model, TaskModel)
+    assert isinstance(model, interp.TaskModel)
     batch = Starts().sample(40, seed=2)
     got = Subject.of(model).logits(batch)
     for row in range(40):
@@ -216,7 +214,7 @@ def test_zero_positions_and_zero_biases_are_none() -> None:
     for name in ("pos_embed.W_pos", "blocks.0.attn.b_Q", "blocks.0.attn.b_V"):
         state[name] = torch.zeros_like(state[name])
     model = interp.load(state, task=Largest(), config=fields, tokens=TOKENS)
-    assert isinstance(model, TaskModel)
+    assert isinstance(model, interp.TaskModel)
     assert (model.spec.positions, model.spec.max_length) == ("none", None)
     assert model.spec.layers[0].bias.model_dump() == {"q": False, "k": True, "v": False, "o": True}
 
@@ -233,7 +231,7 @@ def test_other_containers_of_weights(tmp_path: Path) -> None:
     ):
         torch.save(content, tmp_path / f"{number}.pt")
         model = interp.load(tmp_path / f"{number}.pt", task=Largest(), config=fields, tokens=TOKENS)
-        assert isinstance(model, TaskModel)
+        assert isinstance(model, interp.TaskModel)
 
 
 def test_weights_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
@@ -322,7 +320,7 @@ def test_a_native_bridge_is_converted() -> None:
     bridge = TransformerBridge.boot_native(TransformerBridgeConfig(**fields))
     outputs = {word: TOKENS[word] for word in "0123"}
     model = interp.load(bridge, task=Largest(), tokens=TOKENS, outputs=outputs)
-    assert isinstance(model, TaskModel)
+    assert isinstance(model, interp.TaskModel)
     ids = torch.tensor([TOKENS[word] for word in Largest.vocabulary])
     batch = Largest().sample(10)
     wanted = bridge(ids[batch.tokens])[..., ids[:4]]

@@ -14,7 +14,6 @@ import interp
 from interp.errors import InterpError, SpecError, UnsupportedError
 from interp.families.count01 import Count01
 from interp.models.architecture.answers import find_positions
-from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer
 
 # ---------------------------------------------------------------- the numbers
@@ -49,7 +48,7 @@ def test_count01_in_twenty_lines() -> None:
             weights = np.exp((y @ W_K) @ (y[t] @ W_Q))
             out = out + weights / weights.sum() @ (y @ W_V) @ W_O
         wanted.append(out @ W["unembed.W_U"] + W["unembed.b_U"])
-    model = TaskModel(spec, tensors=random_weights(spec))
+    model = interp.TaskModel(spec, tensors=random_weights(spec))
     at = model.answer_positions(batch.tokens)
     close(model(batch.tokens)[range(4), at].detach(), np.stack(wanted), atol=1e-12)
     assert model.predict(batch.tokens).tolist() == np.stack(wanted).argmax(1).tolist()
@@ -98,7 +97,7 @@ def test_state_dict_holds_the_parameters_and_nothing_else(name: str) -> None:
     state = model.state_dict()
     assert set(state) == set(random_weights(SPECS[name])) == {key for key, _ in model.named_parameters()}
     model(rows())
-    fresh = TaskModel(SPECS[name].replace(dtype="float64"), seed=1)
+    fresh = interp.TaskModel(SPECS[name].replace(dtype="float64"), seed=1)
     fresh.load_state_dict(state, strict=True)
     assert fresh(rows()).equal(model(rows()))
 
@@ -132,7 +131,7 @@ def test_gradients_are_finite_differences(name: str) -> None:
 
 def test_a_frozen_embedding_is_not_trained() -> None:
     spec = SPECS["count01"].replace(embedding="frozen")
-    model = TaskModel(spec)
+    model = interp.TaskModel(spec)
     model(rows()).sum().backward()
     assert model.embed.W_E.grad is None
     assert "embed.W_E" in model.state_dict()
@@ -145,7 +144,7 @@ def test_a_seed_fixes_all_weights_and_no_global_generator(name: str, monkeypatch
     spec = SPECS[name]
     states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     monkeypatch.setattr(random, "seed", None)  # its state moves all the same: the checks of types draw from it
-    one, again, other = (TaskModel(spec, seed=seed) for seed in (5, 5, 6))
+    one, again, other = (interp.TaskModel(spec, seed=seed) for seed in (5, 5, 6))
     one(rows())
     assert torch.get_rng_state().equal(states[0])
     assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
@@ -154,7 +153,7 @@ def test_a_seed_fixes_all_weights_and_no_global_generator(name: str, monkeypatch
         assert x.equal(y)
         constant = key.rsplit(".", 1)[-1].startswith(("b", "_b")) or key.endswith(".w")  # 0 and 1, whatever the seed
         assert x.equal(z) == constant
-    twin = TaskModel(spec, seed=5, dtype="float64")
+    twin = interp.TaskModel(spec, seed=5, dtype="float64")
     assert all(x.double().equal(y) for x, y in zip(one.parameters(), twin.parameters(), strict=True))
 
 
@@ -184,7 +183,7 @@ def test_weights_that_do_not_fit(change: Any, word: str) -> None:
     weights = random_weights(SPECS["count01"])
     change(weights)
     with pytest.raises(InterpError) as error:
-        TaskModel(SPECS["count01"], tensors=weights)
+        interp.TaskModel(SPECS["count01"], tensors=weights)
     assert word in str(error.value)
 
 
@@ -241,7 +240,7 @@ def test_the_config_says_how_scores_are_scaled(name: str) -> None:
 
 def test_a_spec_with_problems_is_refused_with_all_of_them() -> None:
     with pytest.raises(SpecError) as error:
-        TaskModel(SPECS["count01"].replace(readout_at="?", positions="spiral", direction="bidirectional"))
+        interp.TaskModel(SPECS["count01"].replace(readout_at="?", positions="spiral", direction="bidirectional"))
     assert len(error.value.problems) == 2
 
 

@@ -7,8 +7,6 @@ import pytest
 import torch
 
 import interp
-from interp.errors import InterpError
-from interp.models.listing import list_models
 
 FEW = ("algorithmic/induction", "algorithmic/addition", "count01/paper", "count01/minimal", "languages/first",
        "histogram/lin-exact", "memorization/kgram", "languages/parity")  # fmt: skip
@@ -39,7 +37,7 @@ def is_there(name: str) -> bool:
     """Whether a model's weights are shipped."""
     try:
         interp.load(name)
-    except InterpError as error:
+    except interp.InterpError as error:
         return "are not shipped" not in str(error) and "no default" not in str(error)
     return True
 
@@ -50,7 +48,7 @@ def walk(name: str) -> tuple[list[str], int]:
     model = interp.load(name)
     try:
         tokens = model.task.sample(2, model.task.splits[-1], seed=0).tokens
-    except InterpError:
+    except interp.InterpError:
         return [], 0
     _, cache = model.run_with_cache(tokens)
     found, called = sums(model, cache), 0  # before methods that change weights
@@ -67,7 +65,7 @@ def walk(name: str) -> tuple[list[str], int]:
             called += 1
             try:
                 getattr(owner, member) if isinstance(function, property) else getattr(owner, member)(**given)
-            except InterpError as error:
+            except interp.InterpError as error:
                 found += [str(error)] * ("\n" in str(error))
             except Exception as error:
                 found.append(f"{name}: {member}: {type(error).__name__}: {str(error)[:120]}")
@@ -104,7 +102,7 @@ def test_every_public_method_works_or_refuses(name: str) -> None:
 
 @pytest.mark.slow
 def test_every_public_method_on_every_shipped_model() -> None:
-    listed = list_models()
+    listed = interp.list_models()
     found = [walk(name) for name in listed["name"] if is_there(name)]
     assert [error for raw, _ in found for error in raw] == []
     assert len(found) > 30

@@ -12,7 +12,6 @@ from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet
 from interp.models.subject import Subject
 from interp.programs.explanations.automata import Learned, LearnedAutomaton, learn_automaton, sentence
 from interp.programs.explanations.strings import Strings
-from interp.tasks import Batch, Task
 from interp.tasks.questions import NextSymbols
 
 
@@ -182,14 +181,14 @@ class NoTwoOnes(AfterOne):
         return torch.stack([~dead, ~dead & (tokens == 0)], dim=-1)
 
 
-class LaterEqual(Task):
+class LaterEqual(interp.Task):
     """Of two letters, the answer at the first is whether the second is equal, at the second always yes."""
 
     name, vocabulary, answer_words = "later_equal", ("a", "b"), ("no", "yes")
 
     def batch(self, tokens):
         equal = (tokens == tokens[:, -1:]).long()
-        return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), equal)
+        return interp.Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), equal)
 
     def sample(self, n, split="test", seed=0):
         return self.batch(torch.randint(2, (n, 2), generator=torch.Generator().manual_seed(seed)))

@@ -10,8 +10,6 @@ import torch
 from shared.random_programs import random_program
 
 import interp
-from interp.errors import InterpError
-from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.explanations.causal import RULES
 from interp.programs.language import NEVER, Program
@@ -43,7 +41,7 @@ def renamed(program: Program) -> Program:
     return replace(program, steps=(replace(first, name="head"), table), answer=swapped)
 
 
-def twin(turn: int, program: Program = ENDS) -> TaskModel:
+def twin(turn: int, program: Program = ENDS) -> interp.TaskModel:
     return interp.compile(program, rotate=turn, decoys=1, seed=turn)
 
 
@@ -150,7 +148,7 @@ def test_twins_are_one_and_others_are_not() -> None:
     assert {*tests["source"]} == {"model 0", "model 1"}
     assert tests[["changes", "stays"]].min().min() == 1.0
     assert tests["changes_n"].min() > 0
-    with pytest.raises(InterpError, match="only models of one task can be compared, but model 0 is of program"):
+    with pytest.raises(interp.InterpError, match="only models of one task can be compared, but model 0 is of program"):
         interp.compare([twin(1), interp.compile(task)], progress=False)
 
 
@@ -236,7 +234,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch: pytest.MonkeyPatch
     assert interp.compare(tmp_path, tmp_path / "out", progress=False).to_frame().equals(whole.to_frame())
     assert asked == ["seed-2", "seed-1", "seed-2"]  # what was explained by other rules is explained anew
     (tmp_path / "out" / FILE).write_text("mine\n")
-    with pytest.raises(InterpError, match="is not the table of a comparison"):
+    with pytest.raises(interp.InterpError, match="is not the table of a comparison"):
         interp.compare(tmp_path, tmp_path / "out", progress=False)
 
 
@@ -297,12 +295,12 @@ def test_a_row_is_of_its_weights_not_of_its_name(tmp_path) -> None:
 
 def test_which_models_are_compared(tmp_path) -> None:
     assert [one.name for one in sources_of("count01/minimal")] == ["count01/minimal"]
-    with pytest.raises(InterpError, match=r"models = .*: give several, such as"):
+    with pytest.raises(interp.InterpError, match=r"models = .*: give several, such as"):
         sources_of(interp.build("count01/minimal"))  # type: ignore[arg-type]
     assert [one.name for one in sources_of("count01/paper")] == [f"count01/paper/seed-{n}" for n in range(4)]
-    with pytest.raises(InterpError, match="there is no checkpoint to compare"):
+    with pytest.raises(interp.InterpError, match="there is no checkpoint to compare"):
         sources_of(tmp_path)
-    with pytest.raises(InterpError, match="count01/paper is given twice"):
+    with pytest.raises(interp.InterpError, match="count01/paper is given twice"):
         sources_of(["count01/paper", "count01/paper"])
 
 

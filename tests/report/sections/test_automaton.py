@@ -9,9 +9,6 @@ from standins import standin
 
 import interp
 from interp.errors import UnsupportedError
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import Layer, ModelSpec
-from interp.tasks import Batch, Task
 from interp.tasks.registry import _REGISTRY
 
 
@@ -46,7 +43,7 @@ def test_other_tasks_have_none() -> None:
         interp.analyze("algorithmic/max-of-k-exact", sections=["automaton"])
 
 
-class ShortMajority(Task):
+class ShortMajority(interp.Task):
     """Are there more b than a among at most three letters?"""
 
     name = "automaton-short-majority"
@@ -56,34 +53,36 @@ class ShortMajority(Task):
     n_out = 2
     n_inputs = 2 + 4 + 8
 
-    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+    def inputs(self, chunk: int = 4096) -> Iterator[interp.Batch]:
         for length in (1, 2, 3):
             yield self.batch(torch.tensor([[*word, 2] for word in product((0, 1), repeat=length)]))
 
-    def batch(self, tokens: torch.Tensor) -> Batch:
-        return Batch(tokens, (tokens != 3).sum(1), ((tokens == 1).sum(1) > (tokens == 0).sum(1)).long())
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
+        return interp.Batch(tokens, (tokens != 3).sum(1), ((tokens == 1).sum(1) > (tokens == 0).sum(1)).long())
 
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
         rows = [[*word, 2] + [3] * (3 - k) for k in (1, 2, 3) for word in product((0, 1), repeat=k)]
         drawn = torch.randint(len(rows), (n,), generator=self.generator(split, seed))
         return self.batch(torch.tensor(rows)[drawn])
 
 
 @pytest.fixture
-def short_majority() -> Iterator[TaskModel]:
+def short_majority() -> Iterator[interp.TaskModel]:
     """The mean over all tokens, 1 for b and -1 for a, must exceed 0.2: wrong from five letters on."""
     task = interp.register_task(ShortMajority)()
-    spec = ModelSpec(task=task.ref, d_model=2, layers=(Layer(d_head=2, value_output="identity"),), readout_at="?")
+    spec = interp.ModelSpec(
+        task=task.ref, d_model=2, layers=(interp.Layer(d_head=2, value_output="identity"),), readout_at="?"
+    )
     zero = torch.zeros(1, 2, 2)
     tensors = {
         "embed.W_E": torch.tensor([[-1.0, 0], [1, 0], [0, 0], [0, 0]]), "unembed.b_U": torch.tensor([0, -0.2]),
         "blocks.0.attn.W_Q": zero, "blocks.0.attn.W_K": zero, "unembed.W_U": torch.tensor([[0.0, 1], [0, 0]]),
     }  # fmt: skip
-    yield TaskModel(spec, task, tensors)
+    yield interp.TaskModel(spec, task, tensors)
     del _REGISTRY[ShortMajority.name]
 
 
-def test_strings_outside_the_proof_are_named(short_majority: TaskModel) -> None:
+def test_strings_outside_the_proof_are_named(short_majority: interp.TaskModel) -> None:
     report = interp.analyze(short_majority, sections=["accuracy", "automaton"], options={"automaton": {"longest": 5}})
     wrong = [word for n in range(1, 6) for word in product((-1, 1), repeat=n) if 0 < sum(word) / (n + 1) <= 0.2]
     assert report.facts["certificate"] == "certified"

@@ -8,7 +8,6 @@ import torch
 
 import interp
 from interp.families.count01 import Count01
-from interp.tasks import Batch, Task
 from interp.tasks.pairs import Pairs
 
 WORDS = {"[BOS]": "<s>", "0": "b", "1": "a", "2": ".", "=": "?", "4": "yes", "5": "no", "[EOS]": "</s>"}
@@ -19,7 +18,7 @@ TO_OURS = torch.tensor([ORDER.index(WORDS[token]) for token in THEIRS.vocabulary
 TO_THEIRS = TO_OURS.argsort()
 
 
-class Majority(Task):
+class Majority(interp.Task):
     """Are there more a than b?"""
 
     name = "sections-test-majority"
@@ -32,29 +31,29 @@ class Majority(Task):
     contrast = ("yes", "no")
     count_ranges: ClassVar[Any] = {split: Count01.count_ranges[split] for split in ("train", "test")}
 
-    def _mine(self, batch: Batch) -> Batch:
-        return Batch(TO_OURS[batch.tokens], batch.lengths, TO_OURS[batch.labels])
+    def _mine(self, batch: interp.Batch) -> interp.Batch:
+        return interp.Batch(TO_OURS[batch.tokens], batch.lengths, TO_OURS[batch.labels])
 
-    def _theirs(self, batch: Batch) -> Batch:
-        return Batch(TO_THEIRS[batch.tokens], batch.lengths, TO_THEIRS[batch.labels])
+    def _theirs(self, batch: interp.Batch) -> interp.Batch:
+        return interp.Batch(TO_THEIRS[batch.tokens], batch.lengths, TO_THEIRS[batch.labels])
 
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
         return self._mine(THEIRS.sample(n, split, seed))
 
-    def dataset(self, split: str) -> Batch:
+    def dataset(self, split: str) -> interp.Batch:
         return self._mine(THEIRS.dataset(split))
 
-    def sentences(self, counts: torch.Tensor, seed: int = 0) -> Batch:
+    def sentences(self, counts: torch.Tensor, seed: int = 0) -> interp.Batch:
         return self._mine(THEIRS.sentences(counts, seed))
 
-    def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
+    def corrupt(self, batch: interp.Batch, seed: int = 0) -> Pairs:
         pairs = THEIRS.corrupt(self._theirs(batch), seed)
         return Pairs(self._mine(pairs.clean), self._mine(pairs.corrupted))
 
-    def batch(self, tokens: torch.Tensor) -> Batch:
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
         return self._mine(THEIRS.batch(TO_THEIRS[tokens]))
 
-    def classes(self, batch: Batch) -> torch.Tensor:
+    def classes(self, batch: interp.Batch) -> torch.Tensor:
         theirs = THEIRS.classes(self._theirs(batch))
         return torch.where(theirs < 0, theirs, TO_OURS[theirs.clamp(min=0)])
 

@@ -9,8 +9,6 @@ from standins import NAMES
 
 import interp
 from interp.errors import UnsupportedError
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import Training
 from interp.models.subject import Subject
 from interp.report import Report
 from interp.report.sections.base import Study, fill
@@ -31,7 +29,7 @@ def test_two_tokens_have_none() -> None:
 
 def test_key_frequencies_are_those_put_in_and_random_has_none() -> None:
     exact = interp.build("algorithmic/modular-addition-fourier", p=29, frequencies="2 7 13")
-    twin = TaskModel(exact.spec.replace(origin=Training(init="torch")), seed=0, dtype="float64")
+    twin = interp.TaskModel(exact.spec.replace(origin=interp.Training(init="torch")), seed=0, dtype="float64")
     for model, found, words in ((exact, "2, 7, 13", "3 of 14 frequencies hold all"), (twin, "none", "Fourier power")):
         report = Report("p = 29")
         fill(Study(Subject.of(model)), report, ["embeddings"])

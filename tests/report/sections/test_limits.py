@@ -29,13 +29,12 @@ from interp.report.sections import (
 )
 from interp.report.sections.base import Study
 from interp.report.sections.live_payload import Inputs
-from interp.tasks import Batch
 
 
 def study(layers: int = 1, heads: int = 1, d_vocab: int = 5, length: int = 3, **more: Any) -> Any:
     """As much of a study as a limit asks for."""
     tokens = torch.zeros(2, length, dtype=torch.long)
-    task = SimpleNamespace(d_vocab=d_vocab, cyclic={}, splits=("test",), sample=lambda *_, **__: Batch(
+    task = SimpleNamespace(d_vocab=d_vocab, cyclic={}, splits=("test",), sample=lambda *_, **__: interp.Batch(
         tokens, torch.full((2,), length), torch.zeros(2, dtype=torch.long)))  # fmt: skip
     model = SimpleNamespace(cfg=SimpleNamespace(n_layers=layers, n_heads=heads, **more))
     subject = Mock(spec=Subject, model=model, task=task)
@@ -146,7 +145,7 @@ def test_a_sequence_for_each_count_and_the_answer_to_it() -> None:
     labels = torch.tensor([[1, 2, 2, 0], [3, 1, 3, 3]])
     answers = torch.tensor([[1, 3, 2, 0], [3, 2, 3, 1]])
     tokens = torch.tensor([[5, 6, 6, 7], [8, 9, 8, 8]])
-    by_cell, worst = examples(Batch(tokens, torch.full((2,), 4), labels), answers)
+    by_cell, worst = examples(interp.Batch(tokens, torch.full((2,), 4), labels), answers)
     assert by_cell.keys() == {(1, 1), (2, 3), (2, 2), (3, 3), (1, 2), (3, 1)}  # nothing where no count is asked for
     for (count, answer), text in by_cell.items():
         row, place = next((row, place) for row in range(2) for place in range(4)
@@ -178,7 +177,7 @@ def test_neurons_are_drawn_against_few_values(values, reads, found, monkeypatch:
     its = study()
     its.task.features = lambda batch: dict.fromkeys(values)
     row = torch.zeros(2, dtype=torch.long)
-    assert components._features(its, Batch(row[:, None], row + 1, row)) == found
+    assert components._features(its, interp.Batch(row[:, None], row + 1, row)) == found
 
 
 @pytest.mark.parametrize(
@@ -233,7 +232,7 @@ def test_a_row_is_cut_with_its_labels(by_place: bool) -> None:
     inputs = object.__new__(Inputs)
     inputs.causal, inputs.readout = False, "first"
     labels = torch.arange(8).view(2, 4) if by_place else torch.tensor([5, 6])
-    found = inputs.cut(Batch(torch.arange(8).view(2, 4) + 1, torch.tensor([2, 3]), labels), 1)
+    found = inputs.cut(interp.Batch(torch.arange(8).view(2, 4) + 1, torch.tensor([2, 3]), labels), 1)
     assert found.tokens.tolist() == [[5, 6, 7]]
     assert found.lengths.tolist() == [3]
     assert found.labels.tolist() == ([[4, 5, 6]] if by_place else [6])

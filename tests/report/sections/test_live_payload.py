@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import interp
-from interp.errors import InterpError
 from interp.models.subject import Subject
 from interp.report.sections.live import all_rows
 from interp.report.sections.live_payload import Inputs, _in_task_order, payload
@@ -19,7 +18,7 @@ def test_a_rule_that_says_otherwise_than_the_labels_is_refused(rule: object, sai
     """The page judged every answer by it."""
     model = interp.build("languages/parity")
     model.task.rule = rule
-    with pytest.raises(InterpError, match=re.escape(said) + r".* at position 0 of '.*', its classes [01]"):
+    with pytest.raises(interp.InterpError, match=re.escape(said) + r".* at position 0 of '.*', its classes [01]"):
         payload(Subject.of(model))
 
 

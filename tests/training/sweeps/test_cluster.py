@@ -12,7 +12,6 @@ import pytest
 from sweep_work import a_job, fail_at_a, name_and_process, small_grid
 
 import interp
-from interp.errors import InterpError
 from interp.training.sweeps import sweep as sweep_file
 from interp.training.sweeps.grid import make_grid
 from interp.training.sweeps.pool import run_on_dask
@@ -69,15 +68,15 @@ def test_an_address_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None
     with socket.socket() as taken:  # bound but not listening: nobody answers
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(InterpError, match=rf"no Dask scheduler answers at {address} within 0.2 s"):
+        with pytest.raises(interp.InterpError, match=rf"no Dask scheduler answers at {address} within 0.2 s"):
             list(run_on_dask(name_and_process, [a_job("a")], address, timeout=0.2))
     for nonsense in ("nonsense", "tcp://", "abc://x:1"):
-        with pytest.raises(InterpError, match="no Dask scheduler answers at"):
+        with pytest.raises(interp.InterpError, match="no Dask scheduler answers at"):
             list(run_on_dask(name_and_process, [a_job("a")], nonsense, timeout=1.0))
 
 
 @pytest.mark.slow
 def test_a_cluster_without_workers_is_one_sentence() -> None:
     with distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as empty:
-        with pytest.raises(InterpError, match=r"has no workers; start some with: dask worker tcp://"):
+        with pytest.raises(interp.InterpError, match=r"has no workers; start some with: dask worker tcp://"):
             list(run_on_dask(name_and_process, [a_job("a")], empty.scheduler_address, timeout=1.0))

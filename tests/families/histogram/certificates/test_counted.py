@@ -19,14 +19,13 @@ from interp.families.histogram.certificates.tables import Tables, tables_of
 from interp.families.histogram.certificates.walk import Walk
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
-from interp.models.architecture.task_model import TaskModel
 from interp.support import resources
 from interp.support.resources import Budget
 
 KINDS: tuple[MixingKind, ...] = ("dot", "dot-softmax", "bos", "bos-softmax")
 
 
-def random_model(kind: MixingKind, T: int = 6, L: int = 5, p: int = 6, seed: int = 3) -> TaskModel:
+def random_model(kind: MixingKind, T: int = 6, L: int = 5, p: int = 6, seed: int = 3) -> interp.TaskModel:
     task = Histogram(T=T, L=L, bos=kind.startswith("bos"), zero_class=True)
     model = interp.build(histogram_spec(kind, task, 3, p, "float64"), seed=seed)
     generator = torch.Generator().manual_seed(seed)
@@ -36,7 +35,7 @@ def random_model(kind: MixingKind, T: int = 6, L: int = 5, p: int = 6, seed: int
     return model
 
 
-def start(model: TaskModel) -> tuple[Tables, list[OwnToken], np.ndarray, np.ndarray]:
+def start(model: interp.TaskModel) -> tuple[Tables, list[OwnToken], np.ndarray, np.ndarray]:
     tables = tables_of(model)
     need, slack = _thresholds(model, tables)
     return tables, [_bound_roots(tables, token, need, slack) for token in range(tables.T)], need, slack

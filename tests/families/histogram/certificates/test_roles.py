@@ -15,7 +15,6 @@ import interp
 from interp.certificates import check
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram.occurrences import Occurrences, declared
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import TaskRef
 from interp.tasks import IGNORED, Batch, Task, register_task
 from interp.tasks.registry import _REGISTRY
@@ -77,7 +76,7 @@ def registered() -> Iterator[None]:
     _REGISTRY.pop("letters")
 
 
-def translated(model: TaskModel, **parameters: Any) -> TaskModel:
+def translated(model: interp.TaskModel, **parameters: Any) -> interp.TaskModel:
     """The same weights, with the letters for the histogram's tokens; the tokens beside them are large and odd."""
     task = Letters(L=model.task.parameters["L"], marked=bool(model.task.parameters["bos"]), **parameters)
     spec = model.spec.replace(task=task.ref, n_out=model.cfg.d_vocab_out, origin=None)
@@ -86,10 +85,10 @@ def translated(model: TaskModel, **parameters: Any) -> TaskModel:
     rows[PLACES] = tensors["embed.W_E"][:5]
     if model.task.parameters["bos"]:
         rows[2] = tensors["embed.W_E"][5]
-    return TaskModel(spec, task, tensors | {"embed.W_E": rows}, dtype="float64")
+    return interp.TaskModel(spec, task, tensors | {"embed.W_E": rows}, dtype="float64")
 
 
-def shaken(kind: str, size: float, **sizes: Any) -> TaskModel:
+def shaken(kind: str, size: float, **sizes: Any) -> interp.TaskModel:
     model = interp.build(f"histogram/{kind}-exact", T=5, **sizes)
     with torch.no_grad():
         for number, parameter in enumerate(model.parameters()):

@@ -16,8 +16,6 @@ from interp.families.histogram.certificates.search import Ledger, Search
 from interp.families.histogram.certificates.spaces import affine_below, interval_below, space_of
 from interp.families.histogram.certificates.tables import Tables, refusal, tables_of
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import Training
 from interp.support.resources import Budget
 
 T, L = 4, 4
@@ -72,7 +70,7 @@ def test_of_tied_margins_the_largest_bound_is_kept(order) -> None:
 @pytest.mark.parametrize("kind", ["dot", "dot-softmax", "lin"])
 def test_untrained_models_agree_with_brute_force(kind) -> None:
     """On most nodes of these some sequences are right and some wrong."""
-    spec = histogram_spec(kind, Histogram(T=3, L=4), 4, 3, origin=Training(init="normal", init_std=1.0))
+    spec = histogram_spec(kind, Histogram(T=3, L=4), 4, 3, origin=interp.Training(init="normal", init_std=1.0))
     compare(interp.TaskModel(spec, seed=0, dtype="float64"))
 
 
@@ -160,5 +158,5 @@ def test_flat_or_steep_leaves_the_smaller_gap() -> None:
 def test_a_model_that_answers_at_one_position_is_refused() -> None:
     exact = interp.build("histogram/dot-exact", T=4, L=3)
     assert refusal(exact) is None
-    last = TaskModel(exact.spec.replace(readout_at="last", origin=None), tensors=dict(exact.named_parameters()))
+    last = interp.TaskModel(exact.spec.replace(readout_at="last", origin=None), tensors=dict(exact.named_parameters()))
     assert refusal(last) == "the method needs a ReLU readout at all positions, not 'relu_mlp' at 'last'"

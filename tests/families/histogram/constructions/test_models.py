@@ -7,11 +7,9 @@ import pytest
 import torch
 
 import interp
-from interp.errors import InterpError
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import VARIANTS, histogram_spec
 from interp.models.constructions import construct, registered_constructions
-from interp.models.spec import Training
 
 ROOT = Path(__file__).parents[4]
 CASES = [(model, variant) for model, variants in VARIANTS.items() for variant in variants]
@@ -100,18 +98,18 @@ def test_names_defaults_and_arguments():
     ],
 )
 def test_refusals(name, arguments, message):
-    with pytest.raises(InterpError, match=message):
+    with pytest.raises(interp.InterpError, match=message):
         interp.build(name, **arguments)
 
 
 def test_bad_inputs_to_a_model():
     linear = interp.build("histogram/lin-exact", T=6, L=4)
-    with pytest.raises(InterpError, match="sequences of length 5: this model needs exactly 4"):
+    with pytest.raises(interp.InterpError, match="sequences of length 5: this model needs exactly 4"):
         linear.predict(torch.zeros(1, 5, dtype=torch.long))
-    with pytest.raises(InterpError, match="ids run from 0 to 6"):
+    with pytest.raises(interp.InterpError, match="ids run from 0 to 6"):
         linear.predict(torch.tensor([[0, 6, 0, 0]]))
     bos = interp.build("histogram/bos-exact", T=6, L=4)
-    with pytest.raises(InterpError, match=r"row 0 begins with token 1, not with \[BOS\]"):
+    with pytest.raises(interp.InterpError, match=r"row 0 begins with token 1, not with \[BOS\]"):
         bos.predict(torch.tensor([[1, 1, 2, 3]]))
 
 
@@ -133,7 +131,7 @@ def test_the_papers_names():
 def test_trained_specs(name, model, T, d_model, p):
     """The specs in models/ are the six architectures with the published recipe, and build."""
     spec = interp.ModelSpec.from_toml(ROOT / "models" / "histogram" / name / "model.toml")
-    recipe = Training(
+    recipe = interp.Training(
         epochs=500, batch_size=32, data="fresh", samples_per_epoch=10_000, learning_rate=1e-3, betas=(0.9, 0.98),
         eps=1e-9, init="torch",
     )  # fmt: skip

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import interp
-from interp.errors import InterpError
 from interp.families.histogram.constructions.models import VARIANTS
 from interp.families.histogram.measures import relation_or_inventory
 from interp.families.histogram.measures.counting import CountingModel, flat_sample
@@ -89,7 +88,7 @@ def test_a_model_that_does_not_count():
     found = mechanism(interp.build(interp.build("histogram/dot-exact", T=8, L=5).spec.replace(origin=None)))
     assert found.verdict == "does not count"
     assert "It does not count" in str(found)
-    with pytest.raises(InterpError, match="nothing to count"):
+    with pytest.raises(interp.InterpError, match="nothing to count"):
         mechanism(interp.build("histogram/dot-exact", T=8, L=1))
 
 

@@ -8,7 +8,6 @@ import pytest
 from closeness import close
 
 import interp
-from interp.errors import InterpError
 from interp.families.memorization import lookup
 from interp.families.memorization.constructions.capacity import _invertible, capacity
 from interp.families.memorization.theory.drawn_tables import dirichlet_table
@@ -62,7 +61,7 @@ def test_the_likeliest_contexts_are_chosen() -> None:
     ],
 )
 def test_refusals(table, sizes, word) -> None:
-    with pytest.raises(InterpError, match=word):
+    with pytest.raises(interp.InterpError, match=word):
         capacity(table, **sizes)
 
 
@@ -70,7 +69,7 @@ def test_a_stream_wider_than_the_tokens_is_built_or_refused() -> None:
     """d > N: B is singular where no embedding reaches. Which sizes are built must not hang on a CPU's rounding."""
     task, built = lookup(N=4, M=4, seed=4), []
     for d, heads, d_head in itertools.product((5, 6, 8, 12), (1, 3, 6), (1, 2, 5)):
-        with contextlib.suppress(InterpError):
+        with contextlib.suppress(interp.InterpError):
             weights = capacity(task, d, heads, d_head).weights
             built.append((d, heads, d_head))
             assert weights.numbers["memorized"] >= weights.numbers["associations"]

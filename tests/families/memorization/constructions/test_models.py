@@ -9,7 +9,6 @@ from closeness import close
 from numpy_forward import forward
 
 import interp
-from interp.errors import InterpError
 from interp.families.memorization import bigram, kgram, lookup, table
 from interp.families.memorization.constructions.models import memorization_spec
 from interp.families.memorization.theory.kl import kl_divergence
@@ -79,12 +78,12 @@ def test_specs_rebuild_their_models() -> None:
 def test_a_target_of_your_own_is_remembered_by_its_hash() -> None:
     target = least_squares(SMALL, 2)
     model = interp.build("memorization/theorem1", table=SMALL, W_U=target.W_U, W_E=target.W_E)
-    with pytest.raises(InterpError, match="give its W_U and W_E"):
+    with pytest.raises(interp.InterpError, match="give its W_U and W_E"):
         interp.build(model.spec)
     arguments = dict(model.spec.origin.arguments)
     same = construct("memorization/theorem1", table=SMALL, W_U=target.W_U, W_E=target.W_E, **arguments)
     assert same.spec == model.spec
-    with pytest.raises(InterpError, match="have the hash"):
+    with pytest.raises(interp.InterpError, match="have the hash"):
         construct("memorization/theorem1", table=SMALL, W_U=2 * target.W_U, W_E=target.W_E, **arguments)
 
 
@@ -129,7 +128,7 @@ def test_arrays_become_tasks_and_priors_count() -> None:
     ],
 )
 def test_refusals(arguments, word) -> None:
-    with pytest.raises(InterpError, match=word):
+    with pytest.raises(interp.InterpError, match=word):
         interp.build("memorization/theorem1", **arguments)
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import interp
-from interp.errors import InterpError
 from interp.families.memorization import bigram, kgram, lookup, low_rank, table
 from interp.families.memorization.tasks.tables import table_task
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
@@ -48,7 +47,7 @@ def test_a_table_of_your_own() -> None:
     again = make_task(task.ref, task.tables())
     assert again.ref == task.ref
     assert again.contexts == task.contexts
-    with pytest.raises(InterpError, match="sha256"):
+    with pytest.raises(interp.InterpError, match="sha256"):
         make_task(task.ref)
     assert table_task(task) is task
     assert np.array_equal(table_task(bigram(3, 2, prior="uniform"), prior=[0.5, 0.25, 0.25]).prior, [0.5, 0.25, 0.25])
@@ -76,7 +75,7 @@ def test_priors_of_your_own() -> None:
     ],
 )  # fmt: skip
 def test_bad_tables_are_refused_in_one_sentence(rows: Any, keywords: dict[str, Any], word: str) -> None:
-    with pytest.raises(InterpError, match=word) as error:
+    with pytest.raises(interp.InterpError, match=word) as error:
         table(rows, **keywords)
     assert "\n" not in str(error.value)
 
@@ -91,7 +90,7 @@ def test_bad_tables_are_refused_in_one_sentence(rows: Any, keywords: dict[str, A
     ],
 )  # fmt: skip
 def test_bad_parameters(make: Any, arguments: dict[str, Any], word: str) -> None:
-    with pytest.raises(InterpError, match=word):
+    with pytest.raises(interp.InterpError, match=word):
         inspect.unwrap(make)(**arguments)
 
 
@@ -107,7 +106,7 @@ def test_bad_parameters(make: Any, arguments: dict[str, Any], word: str) -> None
     ],
 )
 def test_tables_of_a_file_are_checked(tables: dict[str, torch.Tensor]) -> None:
-    with pytest.raises(InterpError):
+    with pytest.raises(interp.InterpError):
         interp.families.memorization.GivenTable.from_tables(tables)
 
 
