@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from drawn_weights import draw
 from torch import Tensor
 
 import interp
@@ -74,10 +75,7 @@ def random_fields(draw: random.Random) -> dict[str, Any]:
 
 
 def random_weights(model: Any, seed: int = 1) -> Any:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
+    draw(model, seed, 0.4, torch.float32)
     return model.eval()
 
 

@@ -3,8 +3,9 @@
 from itertools import product
 
 import torch
+from drawn_weights import hooked, set_to_zero
 
-from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.models.lens import HookedTransformer
 from interp.tasks import Batch, Task
 
 
@@ -36,16 +37,12 @@ class Pairing(Task):
 
 def planted() -> HookedTransformer:
     """Head 0 copies the first symbol to '=', head 1 the second: dimensions 0-3 tokens, 4-6 positions, 7-12 copies."""
-    with quiet_construction():
-        model = HookedTransformer(
-            HookedTransformerConfig(
-                n_layers=1, d_model=13, n_ctx=3, d_head=4, n_heads=2, d_vocab=4, d_vocab_out=9, attn_only=True,
-                normalization_type=None, dtype=torch.float64,
-            )
-        )  # fmt: skip
+    model = hooked(
+        n_layers=1, d_model=13, n_ctx=3, d_head=4, n_heads=2, d_vocab=4, d_vocab_out=9, attn_only=True,
+        normalization_type=None, dtype=torch.float64,
+    )  # fmt: skip
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
+        set_to_zero(model)
         model.embed.W_E[:, :4] = torch.eye(4)
         model.pos_embed.W_pos[:, 4:7] = torch.eye(3)
         attn = model.blocks[0].attn

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from drawn_weights import draw
 
 import interp
 
@@ -16,10 +17,8 @@ STUDY = runpy.run_path(str(ROOT / "analyses" / "max_of_k_compact.py"))
 @pytest.mark.parametrize(("K", "v", "size"), [(2, 5, 1.0), (3, 6, 0.3), (3, 6, 1.0), (4, 5, 0.6)])
 def test_errors_are_those_of_every_input_and_bounds_lie_below(K: int, v: int, size: float) -> None:
     model = interp.build(STUDY["spec_of"](K, v, 1), seed=K).to(torch.float64)
-    generator = torch.Generator().manual_seed(v)
+    draw(model, v, size, torch.float32)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(size * torch.randn(parameter.shape, generator=generator))
         model.blocks[0].attn.W_Q *= 0.05  # weights of one size: nothing is near a tie
         model.unembed.W_U += torch.linalg.pinv(model.embed.W_E.double()) * 3  # tokens say themselves
     found = STUDY["count"](model)

@@ -304,7 +304,10 @@ def test_the_rounding_of_scores_grows_with_their_size_and_spread(form: str, u: f
     assert least <= allowed <= 1.01 * (least + 8 * 64 * u + 40 * u) + 8 * 2.0 ** (-39 if form == "float32" else -200)
 
 
-SEEDS = [(6, 0), *(pytest.param(24, seed, marks=pytest.mark.slow) for seed in range(13))]
+SEEDS = [
+    (6, 0), *(pytest.param(24, seed, marks=pytest.mark.slow) for seed in range(13)),
+    pytest.param(2000, 100, marks=pytest.mark.soak),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("count", "seed"), SEEDS)
@@ -312,20 +315,12 @@ def test_no_bound_above_the_truth_is_accepted(count, seed):
     """Random models against every input; `python tests/certificates/attacks.py --count 1000` for more."""
     done = attacks.run(count, seed)
     assert sum(done.values()) == count
-    assert done["refused as a whole"] < count / 3
+    assert done["refused as a whole"] < count * 0.3
 
 
 def test_a_claim_beside_the_truth_is_decided_behind_a_logarithm():
     """Scores times ln n and layer norms after them: with ln n known to 40 bits it was neither right nor wrong."""
     attacks.inputs(random.Random(100 * 10**6 + 70))
-
-
-@pytest.mark.soak
-def test_no_bound_above_the_truth_is_accepted_of_2000_models():
-    """Seeds of their own: 2,000 models of all kinds."""
-    done = attacks.run(2000, 100)
-    assert sum(done.values()) == 2000
-    assert done["refused as a whole"] < 600
 
 
 @pytest.mark.slow

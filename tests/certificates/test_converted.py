@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+from drawn_weights import hooked
 
 import interp
 from interp.certificates.certify import CONVERTED
 from interp.errors import UnsupportedError
 from interp.families.algorithmic import Addition
 from interp.families.count01.tasks import CountBox
-from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.lens import HookedTransformer
 from interp.models.subject import Subject
 
 BOX = CountBox((0, 4), (0, 4), (0, 3))
@@ -23,8 +24,7 @@ def stranger(n_ctx: int = 700, outputs: int = 8, **more: Any) -> HookedTransform
     fields = {"n_layers": 1, "d_model": 1, "n_heads": 1, "d_head": 1, "attn_only": True, "n_ctx": n_ctx, "d_vocab": 8,
               "d_vocab_out": outputs, "normalization_type": None, "use_attn_scale": False, "device": "cpu",
               "dtype": torch.float64}  # fmt: skip
-    with quiet_construction():
-        model = HookedTransformer(config(**fields | more))
+    model = hooked(**fields | more)
     given = dict(ours.named_parameters())
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -83,8 +83,7 @@ def adder(seed: int, **fields: Any) -> HookedTransformer:
     sizes = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 4, "d_mlp": 6, "act_fn": "silu", "gated_mlp": True,
              "n_ctx": 33, "d_vocab": 10, "d_vocab_out": 10, "normalization_type": "RMS", "eps": 1e-6, "device": "cpu",
              "positional_embedding_type": "rotary", "rotary_dim": 4, "rotary_base": 3, "use_qk_norm": True}  # fmt: skip
-    with quiet_construction():
-        model = HookedTransformer(config(**sizes | fields))
+    model = hooked(**sizes | fields)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

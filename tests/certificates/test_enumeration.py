@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from drawn_weights import hooked, set_to_zero
 from jaxtyping import Int
 from torch import Tensor
 
@@ -150,14 +151,12 @@ def test_a_model_of_someone_else_with_other_ids(majority: Task) -> None:
 
 def test_an_answer_tied_with_one_that_is_none_is_an_error() -> None:
     """Outputs (right, wrong, no answer) = (1, 0, 1)."""
-    with quiet_construction():
-        model = HookedTransformer(HookedTransformerConfig(
-            n_layers=1, d_model=2, n_ctx=6, d_head=2, n_heads=1, d_vocab=5, d_vocab_out=3, attn_only=True, device="cpu",
-            normalization_type=None, positional_embedding_type="alibi",
-        ))  # fmt: skip
+    model = hooked(
+        n_layers=1, d_model=2, n_ctx=6, d_head=2, n_heads=1, d_vocab=5, d_vocab_out=3, attn_only=True, device="cpu",
+        normalization_type=None, positional_embedding_type="alibi",
+    )  # fmt: skip
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
+        set_to_zero(model)
         model.unembed.b_U[:] = torch.tensor([1.0, 0.0, 1.0])
     model(torch.zeros(1, 2, dtype=torch.long))
     task = Always()

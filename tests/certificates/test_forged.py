@@ -12,6 +12,7 @@ import edits
 import pytest
 import torch
 import vandals
+from drawn_weights import set_to_zero
 
 import interp
 from interp.models.architecture.sequence import sequence_inputs, sequence_logits
@@ -230,8 +231,7 @@ def test_what_stands_later_in_a_row_may_overflow():
 def test_a_normalized_row_may_overflow_before_it_is_read():
     model = one_layer(d_model=32, final_norm="layer_norm")
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
+        set_to_zero(model)
         model.embed.W_E[:, 0] = 32
         model.ln_final.w[0] = 2.0**126
         model.unembed.W_U[0, :2] = torch.tensor([2.0**-42, -(2.0**-42)])
@@ -248,8 +248,7 @@ def counter(**layer):
             "readout_at": "=", "dtype": "float64"}  # fmt: skip
     model = interp.TaskModel(interp.ModelSpec.from_dict(spec), seed=0, dtype="float64")
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
+        set_to_zero(model)
         model.embed.W_E[[1, 2, 4], 0] = torch.tensor([-1.0, 1.0, -0.5], dtype=torch.float64)
         model.embed.W_E[:, 1] = 1
         model.embed.W_E[7, 2] = 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawn_weights import hooked, set_to_zero
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
@@ -16,7 +17,6 @@ from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import MaxOfK
 from interp.families.count01 import Count01
 from interp.families.histogram import Histogram
-from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject
 from interp.tasks.structure import ProductOfSets
 from tests.tasks.test_task_checks import Three
@@ -86,9 +86,7 @@ def test_the_model_at_hand_never_runs_for_the_proof(monkeypatch: pytest.MonkeyPa
     assert found.about == certificate.FRESH
     assert "fresh model" in found._repr_html_()
     before = {name: p.clone() for name, p in found.source.model.named_parameters()}
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
+    set_to_zero(model)
     assert all(p.equal(before[name]) for name, p in found.source.model.named_parameters())
 
 
@@ -301,9 +299,9 @@ def test_products_of_less_precision_are_named(monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_output_that_the_task_lacks_is_not_a_right_answer() -> None:
     """Its largest output is always one that no answer of the task has."""
-    with quiet_construction():
-        model = HookedTransformer(config(n_layers=1, d_model=4, d_head=4, n_heads=1, n_ctx=4, d_vocab=3, d_vocab_out=5,
-                                         act_fn="relu", attn_only=True))  # fmt: skip
+    model = hooked(
+        n_layers=1, d_model=4, d_head=4, n_heads=1, n_ctx=4, d_vocab=3, d_vocab_out=5, act_fn="relu", attn_only=True
+    )
     generator, task = torch.Generator().manual_seed(0), Three()
     for parameter in model.parameters():
         parameter.data.normal_(generator=generator)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from drawn_weights import hooked, set_to_zero
 from saved_models import SHAPES, Brackets, Forward, Sorting, Sums
 from torch import Tensor
 
 import interp
 from interp.errors import CheckpointError, InterpError, UnsupportedError
-from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.tasks import Generates
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -60,11 +60,9 @@ def test_a_counterexample_shows_all_that_the_model_wrote(length: int, written: s
     """A model of eight positions that writes 7 for ever, where "0$" is right: until the length or the positions end."""
     generates = Generates(start="=", stop="$", length=length)
     task = type("Longer", (Sums,), {"name": "sums_written_on", "generates": generates})()
-    with quiet_construction():
-        model = HookedTransformer(config(n_layers=1, d_model=2, d_head=2, n_ctx=8, d_vocab=14, attn_only=True))
+    model = hooked(n_layers=1, d_model=2, d_head=2, n_ctx=8, d_vocab=14, attn_only=True)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
+        set_to_zero(model)
         model.unembed.b_U[7] = model.pos_embed.W_pos[0, 0] = 1.0
     found = interp.certify(interp.load(model, task=task))
     assert found.counterexample == f"0+0=: the generated answer is {written}, right is 0$"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn_weights import draw, set_to_zero
 
 import interp
 from interp.certificates import check, method_for, products
@@ -75,10 +76,7 @@ SPECS = {
 
 def drawn(spec: ModelSpec, seed: int, task: Any = None, size: float = 1.0) -> interp.TaskModel:
     model = interp.TaskModel(spec, task, seed=0)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * size)
+    draw(model, seed, size, torch.float64)
     return model
 
 
@@ -174,8 +172,7 @@ def test_ties_are_neither_right_nor_wrong() -> None:
     """Outputs 0 and 1 are equal and above the others: of 64 inputs 8 are tied, the other 56 are wrong."""
     model = interp.TaskModel(spec_of(d_model=4, layers=(Layer(d_head=4),)))
     with torch.no_grad():
-        for parameter in model.unembed.parameters():
-            parameter.zero_()
+        set_to_zero(model.unembed)
         model.unembed.b_U[:2] = 1.0
     found = certify_products(model)
     assert found.n_errors is None

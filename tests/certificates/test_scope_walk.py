@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawn_weights import draw
 
 import interp
 from interp.certificates.certificate import ANY, fields, registered_methods
@@ -101,10 +102,8 @@ def changed(spec: ModelSpec, path: str, value: object) -> ModelSpec:
 
 def random_model(spec: ModelSpec, name: str = "", seed: int = 0) -> interp.TaskModel:
     model = interp.build(spec.model_copy(update={"origin": None}), seed=seed)
-    generator = torch.Generator().manual_seed(seed)
+    draw(model, seed, dtype=torch.float64)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
         if name == "strings by counts and seen positions":  # it asks for a first layer that scores all pairs alike
             model.blocks[0].attn.W_Q.zero_()
     return model

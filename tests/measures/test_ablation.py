@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from drawn_weights import draw_each, hooked
 from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
@@ -11,7 +12,6 @@ from interp.errors import InterpError
 from interp.measures.ablation import AblationSetting, aligned, by_position, draw_donors, scores_without
 from interp.measures.runs import Part, heads_of, parts_of
 from interp.measures.survey import survey
-from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.listing import list_models
 from interp.models.subject import Subject
 
@@ -253,11 +253,8 @@ def test_donors_depend_on_the_seed_alone() -> None:
 @pytest.mark.skipif(find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 4 has no caps")
 def test_a_single_layer_behind_a_soft_cap_is_run_and_not_summed() -> None:
     fields = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 8, "d_vocab": 6, "d_vocab_out": 3}
-    with quiet_construction():
-        model = HookedTransformer(config(**fields, attn_only=True, normalization_type=None, output_logits_soft_cap=0.5))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
+    model = hooked(**fields, attn_only=True, normalization_type=None, output_logits_soft_cap=0.5)
+    draw_each(model)
     subject = Subject.external(model, standin("recall").task)
     batch = subject.task.sample(30, seed=1)
     table = interp.ablate_heads(subject, mode="zero", inputs=batch, reference=batch)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from closeness import close
+from drawn_weights import draw_each, hooked
 from hooked_heads import from_cache
 from short_count01 import sentences
 from sklearn.metrics import roc_auc_score
@@ -14,7 +15,6 @@ import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures import heads
 from interp.measures.subsets import select_groups
-from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject
 from interp.tasks import NextSymbols
 
@@ -188,11 +188,8 @@ class Sets(NextSymbols):
 
 def one_layer(task, n_out: int) -> Subject:
     fields = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 8, "d_vocab": task.d_vocab}
-    with quiet_construction():
-        own = HookedTransformer(config(**fields, d_vocab_out=n_out, attn_only=True, normalization_type=None))
-    with torch.no_grad():
-        for parameter in own.parameters():
-            parameter.normal_(std=0.4, generator=torch.Generator().manual_seed(parameter.numel()))
+    own = hooked(**fields, d_vocab_out=n_out, attn_only=True, normalization_type=None)
+    draw_each(own, 0.4)
     return Subject.external(own, task)
 
 
@@ -226,8 +223,7 @@ def test_heads_do_not_answer_with_sets() -> None:
 
 def test_head_weights_are_those_of_the_last_of_three_layers() -> None:
     fields = {"n_layers": 3, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 8, "d_vocab": Tens().d_vocab}
-    with quiet_construction():
-        own = HookedTransformer(config(**fields, d_vocab_out=2, attn_only=True, normalization_type=None))
+    own = hooked(**fields, d_vocab_out=2, attn_only=True, normalization_type=None)
     with torch.no_grad():
         for n, parameter in enumerate(own.parameters()):
             parameter.normal_(generator=torch.Generator().manual_seed(n))

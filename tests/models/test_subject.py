@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawn_weights import draw_each, hooked
 from saved_models import Sums
 from standins import Ends, standin
 
@@ -22,7 +23,7 @@ from interp.families.memorization import LookupTask
 from interp.measures.accuracy import accuracy
 from interp.measures.results import batch_of
 from interp.measures.runs import nothing
-from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.lens import HookedTransformer
 from interp.models.subject import Subject, no_sum, output_ids_of
 from interp.tasks import Batch
 
@@ -32,11 +33,8 @@ def stock(**changes: Any) -> HookedTransformer:
         "n_layers": 2, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 12, "act_fn": "gelu", "n_ctx": 9,
         "d_vocab": 4, "d_vocab_out": 1, "normalization_type": "LN", "attention_dir": "bidirectional", "device": "cpu",
     }  # fmt: skip
-    with quiet_construction():
-        model = HookedTransformer(config(**{**fields, **changes}))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.5, generator=torch.Generator().manual_seed(parameter.numel()))
+    model = hooked(**{**fields, **changes})
+    draw_each(model, 0.5)
     return model
 
 

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn_weights import draw, hooked
 from live_model import deviation, javascript, needs_node, numbers, run
 from standins import Ends, standin
 
 import interp
 from interp.errors import CheckpointError, InterpError, UnsupportedError
 from interp.families.count01 import Count01
-from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.lens import HookedTransformer
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 from interp.models.subject import Subject
 from interp.report.live import FILES, script
@@ -213,12 +214,8 @@ ROTARY = {"positional_embedding_type": "rotary", "rotary_dim": 4, "rotary_base":
 def foreign(**changes: Any) -> HookedTransformer:
     fields: dict[str, Any] = {"n_layers": 2, "d_model": 12, "n_ctx": 420, "d_head": 4, "n_heads": 3, "d_vocab": 11,
                               "d_mlp": 9, "act_fn": "gelu_new", "normalization_type": "LN"}  # fmt: skip
-    with quiet_construction():
-        model = HookedTransformer(config(**{**fields, **changes}))
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.7)
+    model = hooked(**{**fields, **changes})
+    draw(model, 0, 0.7, torch.float32)
     return model
 
 

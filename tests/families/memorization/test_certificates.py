@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from drawn_weights import set_to_zero
 
 import interp
 from interp.certificates import method_for
@@ -110,9 +111,7 @@ def test_ties_are_undecided_and_equally_likely_tokens_right() -> None:
     even = table(np.array([[0.5, 0.5, 0.0], [0.1, 0.1, 0.8]]))
     model = interp.build(memorization_spec(even, 2, 1, dtype="float64").replace(task=bigram(N=2, M=3).ref))
     twin = interp.TaskModel(model.spec.replace(task=even.ref), even, dict(model.named_parameters()))
-    with torch.no_grad():
-        for parameter in twin.parameters():
-            parameter.zero_()
+    set_to_zero(twin)
     tied = interp.certify(twin)
     assert tied.status == "undecided"
     assert tied.accuracy == (0.0, 1.0)

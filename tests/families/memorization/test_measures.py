@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from closeness import close
+from drawn_weights import draw
 
 import interp
 from interp.errors import UnsupportedError
@@ -75,10 +76,7 @@ def test_heads_left_out() -> None:
 def test_the_attention_matrix_has_the_rank_of_erratum_5(n: int, k: int, d: int, heads: int) -> None:
     task = kgram(N=n, M=4, k=k)
     model = interp.build(memorization_spec(task, d, heads, dtype="float64"))
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    draw(model, 0, dtype=torch.float64)
     found = measures.attention_matrix(model)
     assert found.rank == found.generic
     assert found.rank <= found.rank_with_residual <= min(n**k, found.rank + d)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawn_weights import draw, hooked
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from interp.errors import CheckpointError, InterpError
 from interp.families.count01 import Count01
 from interp.models.architecture import header
 from interp.models.architecture.foreign import read_state_dict
-from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.lens import HookedTransformer
 from interp.models.spec import Bias, Layer, ModelSpec, TaskRef
 
 ALL = Bias(q=True, k=True, v=True, o=True)
@@ -33,12 +34,9 @@ def stock(**changes: Any) -> HookedTransformer:
         "n_layers": 1, "d_model": 6, "d_head": 3, "n_heads": 2, "n_ctx": 40, "d_vocab": 8, "attn_only": True,
         "normalization_type": None, "dtype": torch.float64,
     }  # fmt: skip
-    with quiet_construction():
-        model = HookedTransformer(config(**(fields | changes)))
-    generator = torch.Generator().manual_seed(0)
+    model = hooked(**(fields | changes))
+    draw(model, 0)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
         model.pos_embed.W_pos.zero_()
     return model
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import tomli_w
 import torch
+from drawn_weights import draw, hooked
 from torch import Tensor
 
 import interp
 from interp.errors import CheckpointError, InterpError, SpecError, UnsupportedError
 from interp.models.architecture.plain import describe
 from interp.models.architecture.stock import _scale, refusal, stock_model, to_task_model
-from interp.models.lens import HookedTransformer, config, quiet_construction
+from interp.models.lens import HookedTransformer
 from interp.models.subject import Subject
 
 
@@ -59,12 +60,8 @@ BASE = {"n_layers": 2, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 9, "d_v
 def made(**changes: Any) -> tuple[dict[str, Any], HookedTransformer]:
     """A config and a random model of it."""
     fields = {**BASE, "normalization_type": "LN", "dtype": torch.float64, **changes}
-    with quiet_construction():
-        model = HookedTransformer(config(**fields))
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+    model = hooked(**fields)
+    draw(model, 3)
     return {**plain(model.cfg), "dtype": str(fields["dtype"])}, model
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn_weights import draw, hooked
 from numpy_forward import forward
 from task_models import EVERY, LENGTH, SPECS, make, random_weights, reference, rows
 from torch import Tensor
@@ -15,7 +16,6 @@ from interp.families.languages.forward import encoder_refusal
 from interp.models.architecture.reduced import count_space_refusal
 from interp.models.architecture.task_model import TaskModel
 from interp.models.constructions import construct
-from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.tasks import make_task
 from interp.training.train import ENGINES
 
@@ -204,12 +204,8 @@ def test_what_a_norm_cannot_say() -> None:
 def test_a_final_norm_is_that_of_a_stock_model() -> None:
     """Stock weights under normalization_type = "LN", which norms before every part and before the readout."""
     fields = {"n_layers": 2, "d_model": 6, "d_head": 3, "n_heads": 2, "n_ctx": LENGTH + 1, "d_vocab": 8, "d_mlp": 7}
-    with quiet_construction():
-        stock = HookedTransformer(config(**fields, act_fn="relu", normalization_type="LN", dtype=torch.float64))
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in stock.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    stock = hooked(**fields, act_fn="relu", normalization_type="LN", dtype=torch.float64)
+    draw(stock, 1, dtype=torch.float64)
     spec = SPECS["pre and final norm"].replace(dtype="float64")
     layers = tuple(layer.model_copy(update={"scale": "inv_sqrt_d_head"}) for layer in spec.layers)
     model = TaskModel(spec.replace(layers=layers))

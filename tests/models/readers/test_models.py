@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawn_weights import hooked
 from safetensors.torch import load_file, save_file
 from saved_models import SHAPES, Encoder, Nano
 
@@ -504,12 +505,10 @@ def as_mingpt(model: Any) -> dict[str, torch.Tensor]:
 @pytest.mark.thinned(3)
 def test_relatives_of_gpt2_are_right_once_told(name: str) -> None:
     """Alone, what differs is in the warning by name; a setting of the reader makes it right."""
-    from interp.models.lens import HookedTransformer, config, quiet_construction
 
     sizes = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 12, "n_ctx": 8, "d_vocab": 5}
     torch.manual_seed(5)
-    with quiet_construction():
-        made = HookedTransformer(config(**{**sizes, "act_fn": "gelu_new", **LIKE_GPT2[name]})).eval()
+    made = hooked(**{**sizes, "act_fn": "gelu_new", **LIKE_GPT2[name]}).eval()
     for key, parameter in made.named_parameters():
         parameter.data = torch.randn(parameter.shape) * (0 if ".b_" in key else 0.6)
     given: dict[str, Any] = {"task": Majority(), "tokens": {"a": 4, "b": 0, "c": 2}}

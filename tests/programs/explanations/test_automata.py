@@ -4,11 +4,12 @@ import copy
 
 import pytest
 import torch
+from drawn_weights import hooked, set_to_zero
 from standins import standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
-from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.models.lens import HookedTransformer
 from interp.models.subject import Subject
 from interp.programs.explanations.automata import Learned, LearnedAutomaton, learn_automaton, sentence
 from interp.programs.explanations.strings import Strings
@@ -197,16 +198,12 @@ class LaterEqual(interp.Task):
 def of_last_token(outputs: list[list[float]], n_ctx: int) -> HookedTransformer:
     """A stock model whose outputs are those of the current token."""
     n_out = len(outputs[0])
-    with quiet_construction():
-        model = HookedTransformer(
-            HookedTransformerConfig(
-                n_layers=1, d_model=4, n_ctx=n_ctx, d_head=4, n_heads=1, d_vocab=2, d_vocab_out=n_out, attn_only=True,
-                normalization_type=None,
-            )
-        )  # fmt: skip
+    model = hooked(
+        n_layers=1, d_model=4, n_ctx=n_ctx, d_head=4, n_heads=1, d_vocab=2, d_vocab_out=n_out, attn_only=True,
+        normalization_type=None,
+    )  # fmt: skip
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
+        set_to_zero(model)
         model.embed.W_E[:, :2] = torch.eye(2)
         model.unembed.W_U[:2] = torch.tensor(outputs)
     return model

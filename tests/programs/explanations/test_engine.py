@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from drawn_weights import hooked, set_to_zero
 from shared.random_programs import random_program
 from standins import Recall
 
 import interp
 from interp.measures.interchange import Cases, Interchange
 from interp.measures.runs import Part, reads_of
-from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject
 from interp.programs import quantize
 from interp.programs.decompile import decompile, program_of
@@ -423,19 +423,15 @@ def test_a_broken_model_has_no_explanation() -> None:
 
 def test_a_model_of_one_answer_is_said_to_give_one_answer() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=4)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
+    set_to_zero(model)
     assert interp.explain(model).reason == "the model answers 0 to every input on all 64 inputs"
 
 
 def test_one_answer_may_be_none_of_the_task() -> None:
     task, fields = Recall(), {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 8, "d_vocab": 6}
-    with quiet_construction():
-        own = HookedTransformer(config(**fields, d_vocab_out=4, attn_only=True, normalization_type=None))
+    own = hooked(**fields, d_vocab_out=4, attn_only=True, normalization_type=None)
     with torch.no_grad():
-        for parameter in own.parameters():  # which the config leaves as they were in memory
-            parameter.zero_()
+        set_to_zero(own)
         own.b_U[3] = 1.0
     subject = Subject.of(interp.load(own, task=task, outputs={word: i for i, word in enumerate(task.answer_words)}))
     reason = engine.not_learned(Bench(subject, sample(task, 50)))

@@ -8,6 +8,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 import torch
+from drawn_weights import draw_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -240,9 +241,7 @@ def test_nothing_is_certified_if_rounding_could_turn_an_answer() -> None:
 def test_rounding_bound_holds_and_is_no_wild_guess(kind: MixingKind) -> None:
     task = Histogram(T=8, L=6, bos=kind.startswith("bos"))
     model = interp.build(histogram_spec(kind, task, 5, 7, "float32"), seed=4)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
+    draw_each(model)
     tables = tables_of(model)
     bound = rounding_bound(model, tables, _highest(tables), torch.float32)
     rows = np.random.default_rng(0).integers(0, 8, (4000, 6))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn_weights import draw
 
 import interp
 from interp.families.histogram import Histogram
@@ -28,10 +29,7 @@ KINDS: tuple[MixingKind, ...] = ("dot", "dot-softmax", "bos", "bos-softmax")
 def random_model(kind: MixingKind, T: int = 6, L: int = 5, p: int = 6, seed: int = 3) -> interp.TaskModel:
     task = Histogram(T=T, L=L, bos=kind.startswith("bos"), zero_class=True)
     model = interp.build(histogram_spec(kind, task, 3, p, "float64"), seed=seed)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    draw(model, seed, dtype=torch.float64)
     return model
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn_weights import set_to_zero
 
 import interp
 from interp.certificates import certify_model
@@ -142,9 +143,7 @@ def test_palindrome_beyond_the_bound_is_undecided() -> None:
 
 def test_margins_of_exactly_zero_are_errors() -> None:
     model = interp.build("languages/first")
-    with torch.no_grad():
-        for parameter in model.unembed.parameters():
-            parameter.zero_()
+    set_to_zero(model.unembed)
     found = interp.certify(model, longest=3)
     assert found.tables["lengths"]["rounding"].to_list() == [0.0, 0.0, 0.0]
     assert (found.status, found.worst_margin, found.counterexample) == ("refuted", 0.0, "0")

@@ -57,16 +57,10 @@ def exact_rank(n, k, d, heads, seed=0):
         (3, 3, 5, 6, 25),  # 25 of 27
         (4, 2, 3, 5, 15),
         (3, 2, 5, 3, 9),
+        *(pytest.param(*row, marks=pytest.mark.slow) for row in ((3, 3, 7, 4, 17), (4, 3, 3, 8, 24), (5, 2, 7, 4, 21))),
     ],
 )  # fmt: skip
 def test_erratum_5_rank_at_120_digits(n, k, d, heads, rank):
-    assert attention_heads.attention_rank(n, k, d, heads) == rank
-    assert exact_rank(n, k, d, heads) == rank
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("n", "k", "d", "heads", "rank"), [(3, 3, 7, 4, 17), (4, 3, 3, 8, 24), (5, 2, 7, 4, 21)])
-def test_erratum_5_larger_cases_at_120_digits(n, k, d, heads, rank):
     assert attention_heads.attention_rank(n, k, d, heads) == rank
     assert exact_rank(n, k, d, heads) == rank
 
