@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 import interp
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import ModelSpec, Training
 from interp.programs.explanations import Explanation
 
@@ -24,11 +23,11 @@ DEAD = 8
 class Changed:
     """A model that computes the same, and what its parts were called before."""
 
-    model: TaskModel
+    model: interp.TaskModel
     names: dict[str, str]
 
 
-def again(model: TaskModel, tensors: dict[str, Tensor], spec: ModelSpec | None = None) -> TaskModel:
+def again(model: interp.TaskModel, tensors: dict[str, Tensor], spec: ModelSpec | None = None) -> interp.TaskModel:
     """A model with other weights, and perhaps of another shape."""
     new = interp.build((spec or model.spec).replace(dtype="float64", origin=Training()))
     missing = new.load_state_dict({name: tensor.double() for name, tensor in tensors.items()}, strict=False)
@@ -36,15 +35,15 @@ def again(model: TaskModel, tensors: dict[str, Tensor], spec: ModelSpec | None =
     return new.eval()
 
 
-def weights(model: TaskModel) -> dict[str, Tensor]:
+def weights(model: interp.TaskModel) -> dict[str, Tensor]:
     return {name: one.detach().clone().double() for name, one in model.named_parameters()}
 
 
-def in_double(model: TaskModel) -> Changed:
+def in_double(model: interp.TaskModel) -> Changed:
     return Changed(again(model, weights(model)), {})
 
 
-def permuted(model: TaskModel, seed: int = 0) -> Changed:
+def permuted(model: interp.TaskModel, seed: int = 0) -> Changed:
     """Heads of a layer change places, and so do the neurons of an MLP."""
     draw, names, tensors = torch.Generator().manual_seed(seed), {}, weights(model)
     for layer in range(len(model.spec.layers)):
@@ -64,7 +63,7 @@ def permuted(model: TaskModel, seed: int = 0) -> Changed:
     return Changed(again(model, tensors), names)
 
 
-def rotated(model: TaskModel, seed: int = 0) -> Changed:
+def rotated(model: interp.TaskModel, seed: int = 0) -> Changed:
     """All that reads or writes the stream is turned. Only for models without norms, and with a linear readout."""
     d = model.spec.d_model
     draw = torch.randn(d, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -76,7 +75,7 @@ def rotated(model: TaskModel, seed: int = 0) -> Changed:
     return Changed(again(model, tensors), {})
 
 
-def with_dead_parts(model: TaskModel, seed: int = 0) -> Changed:
+def with_dead_parts(model: interp.TaskModel, seed: int = 0) -> Changed:
     """A head more in each layer, and DEAD neurons, which read the stream and write nothing that is read."""
     draw, old, new = torch.Generator().manual_seed(seed), weights(model), {}
     layers = []
@@ -95,12 +94,12 @@ def with_dead_parts(model: TaskModel, seed: int = 0) -> Changed:
     return Changed(again(found, new, found.spec), {})
 
 
-CHANGES: dict[str, Callable[[TaskModel], Changed]] = {
+CHANGES: dict[str, Callable[[interp.TaskModel], Changed]] = {
     "permuted": permuted, "rotated": rotated, "dead": with_dead_parts, "double": in_double,
 }  # fmt: skip
 
 
-def changes(model: TaskModel) -> dict[str, Callable[[TaskModel], Changed]]:
+def changes(model: interp.TaskModel) -> dict[str, Callable[[interp.TaskModel], Changed]]:
     """The changes that leave what a model of this shape computes as it is."""
     layers, spec = model.spec.layers, model.spec
     plain = all(layer.mixing == "dot" and layer.value_output == "learned" for layer in layers)

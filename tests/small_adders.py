@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import interp
 from interp.certificates import Certificate
 from interp.certificates.certify import converted_subject
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition
-from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, config, quiet_construction
-from interp.models.spec import ModelSpec
 from interp.models.subject import Subject
 from interp.tasks import IGNORED, Task
 
@@ -139,14 +138,14 @@ def exact(task: Addition, sharp: float = 40.0) -> HookedTransformer:
     return model
 
 
-def adder(base: int = 3, digits: int = 2) -> TaskModel:
+def adder(base: int = 3, digits: int = 2) -> interp.TaskModel:
     """A right adder with a last RMS norm, which changes no answer: the bias of its readout is read from positions."""
     task = Addition(base=base, digits=digits, plus="0", equals="0")
     stock, n = exact(task, sharp=12.0), task.length
     layer = {"n_heads": 2, "d_head": n, "scale": 1.0, "mlp": {"d_mlp": 2}}
     spec = {"task": {"name": "addition", "parameters": dict(task.ref.parameters)}, "d_model": n + 4, "layers": [layer],
             "positions": "learned", "max_length": n, "final_norm": "rms_norm", "readout_bias": False}  # fmt: skip
-    model = TaskModel(ModelSpec.from_dict(spec), seed=0)
+    model = interp.TaskModel(interp.ModelSpec.from_dict(spec), seed=0)
     with torch.no_grad():
         given = dict(stock.named_parameters())
         for name, parameter in model.named_parameters():

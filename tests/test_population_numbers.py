@@ -9,11 +9,10 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import accuracy_on
 from interp.models.subject import Subject
 from interp.report import Report
+from interp.report.sections import Study, circuits, embeddings, faithfulness, fill
 from interp.report.sections import _shared as shared
-from interp.report.sections import circuits, embeddings, faithfulness
 from interp.report.sections import components as parts
 from interp.report.sections.accuracy import describe_sampled_accuracy, population
-from interp.report.sections.base import Study, fill
 from interp.report.sections.live_payload import payload
 from interp.report.sections.question import hooks_sentence
 from interp.tasks.populations import InputsAsked

@@ -9,9 +9,8 @@ from interp.errors import UnsupportedError
 from interp.measures.variables import MOST_PAIRS, pairs_of
 from interp.models.subject import Subject
 from interp.report import Report
+from interp.report.sections import Study, accuracy, circuits, components, embeddings, faithfulness, fill
 from interp.report.sections import _shared as shared
-from interp.report.sections import accuracy, circuits, components, embeddings, faithfulness
-from interp.report.sections.base import Study, fill
 from interp.tasks.populations import InputsAsked
 
 pytestmark = pytest.mark.slow

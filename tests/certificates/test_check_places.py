@@ -15,12 +15,11 @@ import torch
 import vandals
 from small_adders import adder
 
+import interp
 from interp.certificates.certificate import MadeBy
 from interp.certificates.evidence import write_evidence
 from interp.certificates.places import certify_places
 from interp.families.algorithmic import Addition
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import ModelSpec
 
 check = attacks.check
 places, forms = (importlib.import_module(f"bare_check.{name}") for name in ("places", "forms"))
@@ -38,7 +37,7 @@ SHAPES = {
 CHECKSUMS = (1462398931, 773821156, 3217883176, 2069249687, 3891248709)
 
 
-def drawn(fields: dict, task: Addition, scale: float = 1.0) -> TaskModel:
+def drawn(fields: dict, task: Addition, scale: float = 1.0) -> interp.TaskModel:
     """A random decoder of this shape, in float64."""
     of_layer = ("mlp", "query_key_norm", "scale", "norm", "bias")
     layer = {"n_heads": 2, "d_head": 4, "norm": "pre", "norm_kind": "rms"} | {
@@ -52,7 +51,7 @@ def drawn(fields: dict, task: Addition, scale: float = 1.0) -> TaskModel:
             "positions_enter": "attention" if positions == "rotary" else "residual"}  # fmt: skip
     spec |= {"max_length": task.length} if positions == "learned" else {}
     spec |= {name: value for name, value in fields.items() if name not in (*of_layer, "positions")}
-    model = TaskModel(ModelSpec.from_dict(spec), seed=0, dtype="float64")
+    model = interp.TaskModel(interp.ModelSpec.from_dict(spec), seed=0, dtype="float64")
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -6,9 +6,8 @@ import torch
 from numpy_forward import forward
 from random_models import random_subject
 
+import interp
 from interp.certificates.digits import DIGITS, Precise, products
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import Layer, ModelSpec
 from interp.tasks import make_task
 
 
@@ -16,7 +15,7 @@ from interp.tasks import make_task
 @pytest.mark.thinned(2)
 def test_many_digits_agree_with_numpy(seed: int) -> None:
     subject = random_subject(seed).in_format(torch.float64)
-    if not isinstance(model := subject.model, TaskModel):
+    if not isinstance(model := subject.model, interp.TaskModel):
         return
     tokens = subject.task.sample(1).tokens[0, :7].tolist()
     weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
@@ -28,9 +27,9 @@ def test_many_digits_agree_with_numpy(seed: int) -> None:
 
 def test_digits_beyond_float64_are_right() -> None:
     """Sums that cancel in float64 do not cancel here."""
-    layer = Layer(d_head=2, value_output="identity")
-    spec = ModelSpec(task="count01", d_model=2, layers=(layer,), readout_at="=", dtype="float64")
-    model = TaskModel(spec, make_task("count01"), seed=0)
+    layer = interp.Layer(d_head=2, value_output="identity")
+    spec = interp.ModelSpec(task="count01", d_model=2, layers=(layer,), readout_at="=", dtype="float64")
+    model = interp.TaskModel(spec, make_task("count01"), seed=0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()

@@ -20,7 +20,6 @@ from interp.certificates.certify import options_of
 from interp.certificates.enumeration import certify_inputs
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import accuracy
-from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.models.spec import MLP, Layer, ModelSpec, TaskRef
 from interp.models.subject import Subject
@@ -68,7 +67,7 @@ def majority() -> Iterator[Task]:
     del _REGISTRY[Majority.name]
 
 
-def counting(task: Task, lead: float, dtype: str = "float32") -> TaskModel:
+def counting(task: Task, lead: float, dtype: str = "float32") -> interp.TaskModel:
     """The mean of the tokens' first component, which is positive for b: logits (0, mean + lead)."""
     layer = Layer(d_head=2, value_output="identity")
     spec = ModelSpec(task=task.ref, d_model=2, layers=(layer,), readout_at="last", dtype=dtype)
@@ -78,7 +77,7 @@ def counting(task: Task, lead: float, dtype: str = "float32") -> TaskModel:
         "embed.W_E": embedding, "blocks.0.attn.W_Q": zero, "blocks.0.attn.W_K": zero,
         "unembed.W_U": torch.tensor([[0.0, 1], [0, 0]]), "unembed.b_U": torch.tensor([0.0, lead]),
     }  # fmt: skip
-    return TaskModel(spec, task, {name: t.to(getattr(torch, dtype)) for name, t in tensors.items()}, dtype=dtype)
+    return interp.TaskModel(spec, task, {name: t.to(getattr(torch, dtype)) for name, t in tensors.items()}, dtype=dtype)
 
 
 def test_a_model_that_is_right_everywhere(majority: Task) -> None:
@@ -250,7 +249,7 @@ def test_a_model_of_one_output_is_right(majority: Task) -> None:
         "batch": lambda self, tokens: Batch(tokens, torch.full((len(tokens),), 6), torch.zeros(len(tokens)).long()),
     })()  # fmt: skip
     spec = ModelSpec(task=only.ref, d_model=2, layers=(Layer(d_head=2),), readout_at="last", dtype="float64")
-    found = interp.certify(TaskModel(spec, only, seed=0))
+    found = interp.certify(interp.TaskModel(spec, only, seed=0))
     assert (found.status, found.accuracy) == ("certified", 1.0)
 
 
@@ -291,8 +290,8 @@ def test_the_float64_copy_of_a_norm_has_no_bfloat16_left(majority: Task) -> None
     """Its norms kept the format of their config, and margins seemed to differ by less than they do."""
     layer = Layer(n_heads=2, d_head=4, norm="pre", mlp=MLP(d_mlp=8))
     fields = {"task": majority.ref, "d_model": 8, "layers": (layer,), "readout_at": "last", "final_norm": "layer_norm"}
-    model = TaskModel(ModelSpec(**fields, dtype="bfloat16"), majority, seed=1)
-    exact = TaskModel(
+    model = interp.TaskModel(ModelSpec(**fields, dtype="bfloat16"), majority, seed=1)
+    exact = interp.TaskModel(
         ModelSpec(**fields, dtype="float64"), majority, {n: p.double() for n, p in model.named_parameters()}
     )
     batch = next(majority.inputs())
@@ -308,7 +307,7 @@ def test_the_model_is_no_option() -> None:
     assert [*options_of(registered_methods()[enumeration.EVERY_INPUT])] == ["batch_size", "most"]
 
 
-def near_tie(seed: int, task: Task) -> tuple[TaskModel, Fraction]:
+def near_tie(seed: int, task: Task) -> tuple[interp.TaskModel, Fraction]:
     """A float64 model whose inner numbers are a thousand times its outputs, and the exact margin of one input, abbba.
 
     A bias was chosen so that this margin is computed as 60 roundings of the outputs.
@@ -324,7 +323,7 @@ def near_tie(seed: int, task: Task) -> tuple[TaskModel, Fraction]:
     weight -= (weight @ large)[:, None] * large / (large @ large)
     tensors = {"embed.W_E": embedding + large, "blocks.0.attn.W_Q": zero, "blocks.0.attn.W_K": zero,
                "unembed.W_U": weight.T.contiguous(), "unembed.b_U": torch.zeros(2, dtype=torch.float64)}  # fmt: skip
-    model = TaskModel(spec, task, tensors, dtype="float64")
+    model = interp.TaskModel(spec, task, tensors, dtype="float64")
     row = torch.tensor([[0, 1, 1, 1, 0, 2]])
     with torch.no_grad():
         for _ in range(3):
@@ -333,7 +332,7 @@ def near_tie(seed: int, task: Task) -> tuple[TaskModel, Fraction]:
     return model, exact_margin(model, row[0].tolist())
 
 
-def exact_margin(model: TaskModel, row: list[int]) -> Fraction:
+def exact_margin(model: interp.TaskModel, row: list[int]) -> Fraction:
     """The margin of output 1 in fractions: even attention, so that the stream is an embedding plus a mean of them."""
     given = {name: [[Fraction(x) for x in part] for part in p.detach().double().reshape(-1, p.shape[-1]).tolist()]
              for name, p in model.named_parameters()}  # fmt: skip

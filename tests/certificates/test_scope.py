@@ -9,9 +9,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 import interp
-from interp.certificates import certificate, certify_model
+from interp.certificates import certificate, certify_model, method_for
 from interp.certificates.certificate import ANY, Method, fields, registered_methods, unknown
-from interp.certificates.certify import method_for
 from interp.certificates.enumeration import MOST
 from interp.certificates.probes import Mismatch, Probes, compare
 from interp.errors import InterpError, UnsupportedError

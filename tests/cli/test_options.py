@@ -8,10 +8,9 @@ import torch
 from command_line import run
 from safetensors.torch import save_file
 
+import interp
 from interp.cli import options as cli_options
-from interp.errors import InterpError
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
-from interp.tasks import Task
 
 RECALL = Path(__file__).parent.parent / "standins" / "recall"
 MINE = "import interp\nfrom standins import Recall\n\ninterp.register_task(Recall)\n"
@@ -20,14 +19,14 @@ MINE = "import interp\nfrom standins import Recall\n\ninterp.register_task(Recal
 def test_a_task_by_name_or_with_parameters() -> None:
     assert cli_options.read_task("parity") == "parity"
     made = cli_options.read_task("histogram:T=8, L=4,data_seed=3")
-    assert isinstance(made, Task)
+    assert isinstance(made, interp.Task)
     assert (made.parameters["T"], made.parameters["L"], made.data_seed) == (8, 4, 3)
 
 
 def test_a_parameter_that_is_a_word_stays_one() -> None:
     """The token "0" is not a number, and a mark may be left out."""
     made = cli_options.read_task("addition:plus=0,equals==,digits=3,lead=")
-    assert isinstance(made, Task)
+    assert isinstance(made, interp.Task)
     assert {name: made.parameters[name] for name in ("plus", "equals", "digits", "lead")} == {
         "plus": "0", "equals": "=", "digits": 3, "lead": "",
     }  # fmt: skip
@@ -35,7 +34,7 @@ def test_a_parameter_that_is_a_word_stays_one() -> None:
 
 @pytest.mark.parametrize("text", ["histogram:T", "histogram:=3", "histogram:T=8,,L=4", "histogram:data_seed=x"])
 def test_parameters_that_are_no_pairs_are_refused(text: str) -> None:
-    with pytest.raises(InterpError, match="--task"):
+    with pytest.raises(interp.InterpError, match="--task"):
         cli_options.read_task(text)
 
 
@@ -47,7 +46,7 @@ def test_ids_from_text_or_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["nowhere.json", '{"a": 1', '{"a": "1"}', '{"a": true}', "{" * 3000, "\0"])
 def test_ids_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(InterpError, match="--tokens"):
+    with pytest.raises(interp.InterpError, match="--tokens"):
         cli_options.read_ids("--tokens", text)
 
 

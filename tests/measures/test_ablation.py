@@ -12,10 +12,9 @@ from interp.errors import InterpError
 from interp.measures.ablation import AblationSetting, aligned, by_position, draw_donors, scores_without
 from interp.measures.runs import Part, heads_of, parts_of
 from interp.measures.survey import survey
-from interp.models.listing import list_models
 from interp.models.subject import Subject
 
-SHIPPED = list_models()["name"].to_list()
+SHIPPED = interp.list_models()["name"].to_list()
 
 
 def zoo(name: str) -> interp.TaskModel:

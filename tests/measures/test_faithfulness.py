@@ -9,7 +9,6 @@ import torch
 from standins import standin
 
 import interp
-from interp.errors import InterpError
 from interp.measures.ablation import AblationSetting, scores_without
 from interp.measures.faithfulness import evaluate_circuit
 from interp.measures.runs import heads_of
@@ -89,7 +88,7 @@ def test_the_sentence_says_what_is_kept(arguments, kept, ablated) -> None:
     ],
 )
 def test_refusals(arguments, sentence) -> None:
-    with pytest.raises(InterpError, match=sentence):
+    with pytest.raises(interp.InterpError, match=sentence):
         evaluate_circuit(standin("recall"), **arguments)
 
 
@@ -106,7 +105,7 @@ def test_where_no_head_does_anything_no_share_is_recovered() -> None:
     assert found.nothing.accuracy == found.model.accuracy
     assert found.nothing.loss == pytest.approx(found.model.loss, rel=1e-6)
     assert math.isnan(found.faithfulness)
-    with pytest.raises(InterpError, match=r"unknown head '\(0, 1, 2\)'"):
+    with pytest.raises(interp.InterpError, match=r"unknown head '\(0, 1, 2\)'"):
         evaluate_circuit(subject, heads=[(0, 1, 2)])
 
 
@@ -127,7 +126,7 @@ def test_what_find_circuit_returns_is_evaluated_again() -> None:
     again = interp.evaluate_circuit(model, parts, inputs=inputs, reference=inputs)
     assert "MLP 0" in again.kept
     assert (again.kept, again.circuit) == (parts.kept, parts.circuit)
-    with pytest.raises(InterpError, match="'MLP 0' is no edge"):
+    with pytest.raises(interp.InterpError, match="'MLP 0' is no edge"):
         interp.evaluate_circuit(model, edges=parts.kept)
-    with pytest.raises(InterpError, match="unknown part 'MLP 0'"):
+    with pytest.raises(interp.InterpError, match="unknown part 'MLP 0'"):
         interp.evaluate_circuit(exact, parts)

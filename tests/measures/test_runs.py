@@ -4,12 +4,10 @@ import pytest
 import torch
 from standins import padding_hooks, standin
 
+import interp
 from interp.measures import runs
 from interp.measures.ablation import AblationSetting, scores_without
-from interp.measures.head_types import head_types
 from interp.measures.minimal_pairs import make_pairs
-from interp.measures.patching import activation_patching
-from interp.measures.variables import probe
 from interp.models import subject as subject_module
 from interp.models.subject import Subject
 
@@ -42,9 +40,9 @@ def test_padding_is_left_out_of_pieces_and_changes_nothing(monkeypatch: pytest.M
             for mode in ("mean", "resample")
         ]
         losses = torch.tensor([[score.loss for score in some] for some in scores])
-        patched = activation_patching(subject, pairs)
-        used = probe(subject, inputs=batch).to_frame()[["probe", "interchange", "along_probe"]]
-        looked = head_types(subject, batch).to_frame().to_numpy(dtype=float)
+        patched = interp.activation_patching(subject, pairs)
+        used = interp.probe(subject, inputs=batch).to_frame()[["probe", "interchange", "along_probe"]]
+        looked = interp.head_types(subject, batch).to_frame().to_numpy(dtype=float)
         frames = (patched.stream["recovered"], patched.parts["recovered"], used.fillna(-1))
         found = [torch.tensor(frame.to_numpy(float)) for frame in frames]
         return [subject.logits(batch), losses, torch.tensor(looked), *found]

@@ -15,17 +15,14 @@ from standins import Ends, standin
 
 import interp
 from interp.errors import InterpError
-from interp.families.algorithmic import Addition
-from interp.families.algorithmic.tasks.max_of_k import MaxOfK
+from interp.families.algorithmic import Addition, MaxOfK
 from interp.families.histogram import Histogram
 from interp.families.languages import Parity
 from interp.families.memorization import LookupTask
-from interp.measures.accuracy import accuracy
 from interp.measures.results import batch_of
 from interp.measures.runs import nothing
 from interp.models.lens import HookedTransformer
 from interp.models.subject import Subject, no_sum, output_ids_of
-from interp.tasks import Batch
 
 
 def stock(**changes: Any) -> HookedTransformer:
@@ -114,7 +111,7 @@ def test_tasks_and_inputs_that_do_not_fit_a_strangers_model() -> None:
 
         name = "subject-silent"
 
-        def classes(self, batch: Batch) -> torch.Tensor:
+        def classes(self, batch: interp.Batch) -> torch.Tensor:
             return torch.full_like(batch.tokens, -100)
 
     with pytest.raises(InterpError, match=r"task subject-silent: .*IGNORED everywhere"):
@@ -139,14 +136,14 @@ def test_few_inputs_are_all_run_and_many_are_sampled_once_each() -> None:
     model = interp.build(
         interp.ModelSpec(task=task.ref, d_model=4, layers=(interp.Layer(d_head=4),), readout_at="last"), seed=0
     )
-    whole = Batch(torch.cartesian_prod(*[torch.arange(6)] * 2), torch.full((36,), 2), task.targets)
+    whole = interp.Batch(torch.cartesian_prod(*[torch.arange(6)] * 2), torch.full((36,), 2), task.targets)
     right = float((model.predict(whole.tokens) == whole.labels).double().mean())
-    found = accuracy(model)
+    found = interp.accuracy(model)
     assert (found.accuracy, found.low, found.high) == (pytest.approx(right),) * 3
     assert (found.rows, found.answers, found.exact) == (36, 36, True)
-    sampled = accuracy(model, n=20)
+    sampled = interp.accuracy(model, n=20)
     assert (sampled.rows, sampled.exact) == (20, False)
-    assert accuracy(model, n=20, seed=0) == sampled != accuracy(model, n=20, seed=1)
+    assert interp.accuracy(model, n=20, seed=0) == sampled != interp.accuracy(model, n=20, seed=1)
 
 
 def test_an_input_that_is_half_the_samples_is_half_the_accuracy() -> None:
@@ -155,7 +152,7 @@ def test_an_input_that_is_half_the_samples_is_half_the_accuracy() -> None:
     zeros = task.of_numbers(torch.zeros(1, 2, dtype=torch.long))
     plain = task.sample
 
-    def half(n: int, split: str = "test", seed: int = 0) -> Batch:
+    def half(n: int, split: str = "test", seed: int = 0) -> interp.Batch:
         batch = plain(n, split, seed)
         tokens = torch.where(torch.arange(n)[:, None] % 2 == 0, zeros.tokens, batch.tokens)
         return task.batch(tokens)
@@ -163,8 +160,8 @@ def test_an_input_that_is_half_the_samples_is_half_the_accuracy() -> None:
     task.sample = half  # type: ignore[method-assign]
     with torch.no_grad():
         model.unembed.b_U[0] -= 1e9  # wrong where the answer is 0: one input of 256, and half of what is drawn
-    every = accuracy(model)
-    drawn = accuracy(model, n=1000, split="test")
+    every = interp.accuracy(model)
+    drawn = interp.accuracy(model, n=1000, split="test")
     assert (every.accuracy, every.exact, every.rows) == (255 / 256, True, 256)
     assert drawn.accuracy < 0.5
     assert (drawn.rows, drawn.exact) == (1000, False)
@@ -175,7 +172,7 @@ def test_an_input_that_is_half_the_samples_is_half_the_accuracy() -> None:
 
 def test_weights_that_a_task_declares_give_a_second_number() -> None:
     model = interp.build(interp.load("memorization/bigram").spec, seed=1)
-    found = accuracy(model)
+    found = interp.accuracy(model)
     batch = next(iter(model.task.inputs(chunk=10_000)))
     right = Subject.of(model).right(batch).double()
     assert found.accuracy == pytest.approx(float(right.mean()))
@@ -184,7 +181,7 @@ def test_weights_that_a_task_declares_give_a_second_number() -> None:
 
 def test_intervals_count_rows_not_positions() -> None:
     model = interp.build("histogram/dot-exact", T=32, L=10)
-    found = accuracy(model, n=50)
+    found = interp.accuracy(model, n=50)
     assert (found.rows, found.answers, found.accuracy) == (50, 500, 1.0)
     assert found.low == pytest.approx(50 / (50 + 1.959963984540054**2))  # Wilson's bound for 50 of 50
 
@@ -198,8 +195,8 @@ def test_a_sample_to_test_on_repeats_no_input() -> None:
 def test_accuracy_is_exact_up_to_so_many_inputs() -> None:
     model = interp.load("memorization/bigram")
     n = model.task.n_inputs
-    assert accuracy(model, n=n).exact
-    assert not accuracy(model, n=n - 1).exact
+    assert interp.accuracy(model, n=n).exact
+    assert not interp.accuracy(model, n=n - 1).exact
 
 
 def test_every_measure_refuses_an_empty_batch_in_one_sentence() -> None:

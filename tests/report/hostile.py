@@ -2,8 +2,7 @@
 
 import torch
 
-from interp.tasks import Batch, Task
-from interp.tasks.registry import register_task
+from interp.tasks import Batch, Task, register_task
 
 HOSTILE = '</script><img/src=x/onerror="window.hacked=1">'
 

@@ -4,9 +4,8 @@ import pytest
 import torch
 from shared.accuracy_over_lengths import accuracy_by_length, over_seeds, stacked_logits
 
-from interp.errors import InterpError
+import interp
 from interp.families.languages.measures import answer_logits, errors
-from interp.models.architecture.task_model import TaskModel
 from interp.models.constructions import construct
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 
@@ -22,14 +21,14 @@ def recognizer(positions: str = "first") -> ModelSpec:
 
 @pytest.mark.parametrize("positions", ["first", "fraction"])
 def test_each_model_answers_as_it_does_alone(positions: str) -> None:
-    models = [TaskModel(recognizer(positions), seed=seed) for seed in (3, 8)]
+    models = [interp.TaskModel(recognizer(positions), seed=seed) for seed in (3, 8)]
     batch = models[0].task.strings(70, 30, 2, seed=1)
     wanted = torch.stack([answer_logits(model, batch.tokens) for model in models])
     torch.testing.assert_close(stacked_logits(models, batch), wanted, rtol=1e-10, atol=1e-12)
 
 
 def test_accuracy_is_that_of_one_model_and_is_summed_up() -> None:
-    models = [TaskModel(recognizer(), seed=seed) for seed in range(3)]
+    models = [interp.TaskModel(recognizer(), seed=seed) for seed in range(3)]
     frame = accuracy_by_length(models, [5, 12], n=100, seed=4)
     assert frame["seed"].tolist() == [0, 1, 2, 0, 1, 2]
     for row in frame.itertuples():
@@ -49,7 +48,7 @@ def test_accuracy_is_that_of_one_model_and_is_summed_up() -> None:
 def test_exact_models_are_right_and_mixed_ones_refused() -> None:
     exact = construct("languages/one").model()
     assert over_seeds(accuracy_by_length([exact], [4, 40]), ["length"])["perfect"].tolist() == [1, 1]
-    with pytest.raises(InterpError, match="models of one spec"):
-        stacked_logits([exact, TaskModel(recognizer())], exact.task.strings(2, 4))
-    with pytest.raises(InterpError, match="models is empty"):
+    with pytest.raises(interp.InterpError, match="models of one spec"):
+        stacked_logits([exact, interp.TaskModel(recognizer())], exact.task.strings(2, 4))
+    with pytest.raises(interp.InterpError, match="models is empty"):
         stacked_logits([], exact.task.strings(2, 4))

@@ -6,9 +6,8 @@ from closeness import close
 from shared.corollary1 import corollary1_instance, corollary1_ls, corollary1_optimum, corollary1_wls
 
 from interp.errors import InterpError
+from interp.families.memorization import as_table, least_squares, weighted_least_squares
 from interp.families.memorization.theory.kl import kl_rows
-from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
-from interp.families.memorization.theory.table import as_table
 
 
 def instances(count):

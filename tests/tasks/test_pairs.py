@@ -3,14 +3,13 @@
 import pytest
 import torch
 
-from interp.errors import InterpError
+import interp
 from interp.programs.language import Linear, Program, Table
 from interp.programs.task import ProgramTask
-from interp.tasks import Batch, Task
 from interp.tasks.pairs import KINDS, minimal_pairs
 
 
-class MostOften(Task):
+class MostOften(interp.Task):
     """Which of a, b, c stands most often before '?'? No input is a tie; rows have 3 to 5 letters."""
 
     name = "most-often-test"
@@ -36,11 +35,11 @@ class MostOften(Task):
         for rows in self.words().split(chunk):
             yield self.batch(rows)
 
-    def batch(self, tokens: torch.Tensor) -> Batch:
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
         counts = torch.stack([(tokens == i).sum(1) for i in range(3)], 1)
-        return Batch(tokens, (tokens != 4).sum(1), counts.argmax(1))
+        return interp.Batch(tokens, (tokens != 4).sum(1), counts.argmax(1))
 
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
         words = self.words()
         return self.batch(words[torch.randint(len(words), (n,), generator=torch.Generator().manual_seed(seed))])
 
@@ -86,11 +85,11 @@ def test_no_row_becomes_padding_alone() -> None:
         name, vocabulary, readout = "last-letter-test", ("a", "b", "."), "last"
         pad, n_out = ".", 2
 
-        def batch(self, tokens: torch.Tensor) -> Batch:
+        def batch(self, tokens: torch.Tensor) -> interp.Batch:
             lengths = (tokens != 2).sum(1)
-            return Batch(tokens, lengths, tokens.gather(1, lengths[:, None] - 1)[:, 0])
+            return interp.Batch(tokens, lengths, tokens.gather(1, lengths[:, None] - 1)[:, 0])
 
-        def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
             draw = torch.Generator().manual_seed(seed)
             tokens = torch.randint(2, (n, 2), generator=draw)
             tokens[torch.rand(n, generator=draw) < 0.5, 1] = 2
@@ -126,12 +125,12 @@ def test_one_invalid_row_costs_no_other_pair() -> None:
     class Strict(Unlisted):
         name = "most-often-strict-test"
 
-        def batch(self, tokens: torch.Tensor) -> Batch:
+        def batch(self, tokens: torch.Tensor) -> interp.Batch:
             if bool(((tokens[:, 1:] == 0) & (tokens[:, :-1] == 0)).any()):
-                raise InterpError("two of the first letter in a row")
+                raise interp.InterpError("two of the first letter in a row")
             return super().batch(tokens)
 
-        def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
             tokens = super(Unlisted, self).words()
             good = tokens[~((tokens[:, 1:] == 0) & (tokens[:, :-1] == 0)).any(1)]
             return self.batch(good[torch.randint(len(good), (n,), generator=torch.Generator().manual_seed(seed))])
@@ -147,7 +146,7 @@ def test_the_example_leaves_heads_a_choice_where_one_does() -> None:
         readout = "last"
         shortest = 1
 
-        def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
             tokens = torch.arange(n)[:, None] % 3 + torch.zeros(1, 4, dtype=torch.long)
             lengths = torch.arange(n) % 4 + self.shortest if self.shortest == 1 else torch.ones(n, dtype=torch.long)
             return self.batch(torch.where(torch.arange(4) < lengths[:, None], tokens, 4))

@@ -15,7 +15,6 @@ import interp
 from interp.errors import InterpError
 from interp.families.count01 import Count01
 from interp.models.architecture.reduced import CountedRows, counted_reads, reduced_outputs, token_tables
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import Bias, Layer, ModelSpec, Training
 from interp.tasks import IGNORED
 from interp.training.engines.engine import StackedAdam, derived_seed, learning_rate
@@ -62,7 +61,7 @@ VARIANTS = {
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_count_space_has_the_sequence_model_s_gradients(variant: str, dtype: torch.dtype) -> None:
     spec = small_spec(**VARIANTS[variant])
-    models = [TaskModel(spec, seed=seed, dtype=dtype) for seed in (3, 4)]
+    models = [interp.TaskModel(spec, seed=seed, dtype=dtype) for seed in (3, 4)]
     batch = models[0].task.sample(24, "train", seed=5)
     if spec.direction == "bidirectional":  # padding is [EOS] there, which the mask would hide: take equal lengths
         batch = models[0].task.sentences(torch.tensor([[2, 1, 3], [1, 3, 2], [0, 0, 6], [3, 3, 0]]), seed=1)
@@ -121,7 +120,7 @@ def test_snapshots_hold_the_models_of_their_epochs(engine: str) -> None:
     spec = small_spec()
     (model,) = train(spec, [1], snapshots=[0, 2, 4], engine=engine)
     assert list(model.snapshots) == [0, 2, 4]
-    assert torch.equal(model.snapshots[0].embed.W_E, TaskModel(spec, seed=1).embed.W_E)
+    assert torch.equal(model.snapshots[0].embed.W_E, interp.TaskModel(spec, seed=1).embed.W_E)
     assert torch.equal(model.snapshots[4].embed.W_E, model.embed.W_E)
     shorter = small_spec(origin=spec.origin.model_copy(update={"epochs": 2, "schedule": "constant"}))
     two_epochs = train(shorter, [1], engine=engine)

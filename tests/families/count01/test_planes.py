@@ -6,10 +6,9 @@ import pytest
 import torch
 from closeness import close
 
+import interp
 from interp.families.count01.planes import head_plane, head_planes, head_planes_grid
 from interp.measures.heads import HeadOutputs
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import ModelSpec
 
 ROOT = Path(__file__).resolve().parents[3]
 POINTS = pd.DataFrame({"x": [0.0, 1.0, 0.2], "y": [0.0, 1.0, 0.1], "label": ["4", "5", "4"]})
@@ -91,9 +90,9 @@ def test_a_head_of_one_number_is_drawn_beside_its_answer():
     """Heights are the indices of the answers that occur; value vectors are at half of the highest."""
     z = torch.tensor([[[0.1]], [[0.9]], [[0.4]]])
     outputs = HeadOutputs(z, torch.zeros(3, 1, 3), torch.zeros(3), torch.zeros(3, 3), torch.tensor([0, 2, 0]))
-    spec = ModelSpec.from_toml(ROOT / "models/count01/paper/model.toml")
+    spec = interp.ModelSpec.from_toml(ROOT / "models/count01/paper/model.toml")
     layer = spec.layers[0].model_copy(update={"n_heads": 1, "d_head": 1})
-    planes = head_planes(TaskModel(spec.model_copy(update={"layers": (layer,)})), outputs, outputs)
+    planes = head_planes(interp.TaskModel(spec.model_copy(update={"layers": (layer,)})), outputs, outputs)
     close(planes.points.x, [0.1, 0.9, 0.4], atol=1e-6)
     assert planes.points.y.tolist() == [0.0, 1.0, 0.0]
     assert set(planes.values.y) == {0.5}

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from interp.errors import InterpError
+import interp
 from interp.families.languages.forward import distinct_rows, encoder_logits, encoder_refusal
-from interp.models.architecture.task_model import TaskModel
 from interp.models.constructions import construct
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 
@@ -42,8 +41,8 @@ SPECS = {
 }
 
 
-def randomized(spec: ModelSpec, seed: int) -> TaskModel:
-    model, generator = TaskModel(spec), torch.Generator().manual_seed(seed)
+def randomized(spec: ModelSpec, seed: int) -> interp.TaskModel:
+    model, generator = interp.TaskModel(spec), torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.data.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.4)
     return model
@@ -85,9 +84,9 @@ def test_refusals() -> None:
     task = construct("languages/first").task
     learned = published().replace(positions="learned", max_length=9)
     assert "learned positions" in (encoder_refusal(learned) or "")
-    with pytest.raises(InterpError, match="learned positions"):
+    with pytest.raises(interp.InterpError, match="learned positions"):
         distinct_rows(learned, task, task.strings(2, 5))
-    with pytest.raises(InterpError, match="unknown token"):
+    with pytest.raises(interp.InterpError, match="unknown token"):
         distinct_rows(published(readout_at="="), task, task.strings(2, 5))
     assert "bidirectional" in (encoder_refusal(construct("count01/minimal").spec) or "")
     assert encoder_refusal(construct("languages/parity").spec) is None

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError
+import interp
 from interp.families.languages import Parity
 from interp.families.languages.training import held_out_strings
-from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import IGNORED, Batch, make_task
 from interp.training.data import targets
@@ -31,7 +30,7 @@ def published(task: str = "first", positions: str = "first", readout_at: str = "
 
 @pytest.mark.parametrize("name", ["one", "palindrome"])
 def test_the_label_stands_where_the_spec_reads(name: str) -> None:
-    model = TaskModel(published(name, readout_at="last"))
+    model = interp.TaskModel(published(name, readout_at="last"))
     batch = model.task.strings(7, 9, 3, seed=1)
     classes = targets(model.spec, model.task, batch)
     rows = torch.arange(7)
@@ -40,14 +39,14 @@ def test_the_label_stands_where_the_spec_reads(name: str) -> None:
     out = model(batch.tokens)[rows, batch.lengths - 1, 0]
     wanted = torch.nn.functional.binary_cross_entropy_with_logits(out, batch.labels.double())
     assert float(batch_loss(model, batch).detach()) == pytest.approx(float(wanted.detach()), abs=1e-14)
-    usual = TaskModel(published(name))
+    usual = interp.TaskModel(published(name))
     assert torch.equal(targets(usual.spec, usual.task, batch), usual.task.classes(batch))
 
 
 def test_answers_that_only_the_task_can_place_are_refused() -> None:
     plain = ModelSpec(task=TaskRef(name="histogram"), d_model=4, direction="bidirectional", layers=(Layer(d_head=4),))
-    model = TaskModel(plain.replace(readout_at="last"))
-    with pytest.raises(InterpError, match="several answers per row"):
+    model = interp.TaskModel(plain.replace(readout_at="last"))
+    with pytest.raises(interp.InterpError, match="several answers per row"):
         batch_loss(model, model.task.sample(3, "train"))
 
 
@@ -118,7 +117,7 @@ def test_engines_are_chosen_by_what_they_can_do() -> None:
     learned = spec.replace(positions="learned", max_length=20)
     assert choose_engine(learned, task, cpu).name == "vmap"
     assert choose_engine(spec.replace(readout="linear", decision="argmax", n_out=2), task, cpu).name == "vmap"
-    with pytest.raises(InterpError, match="learned positions have no formula"):
+    with pytest.raises(interp.InterpError, match="learned positions have no formula"):
         choose_engine(learned, task, cpu, "encoder")
 
 

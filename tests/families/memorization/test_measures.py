@@ -8,10 +8,8 @@ from drawn_weights import draw
 
 import interp
 from interp.errors import UnsupportedError
-from interp.families.memorization import bigram, kgram, lookup, measures
+from interp.families.memorization import bigram, kgram, least_squares, lookup, measures, rank_d_optimum
 from interp.families.memorization.constructions.models import memorization_spec
-from interp.families.memorization.theory.optimum import rank_d_optimum
-from interp.families.memorization.theory.rank_d import least_squares
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.models.subject import Subject
 

@@ -5,9 +5,8 @@ import pytest
 
 import interp
 from interp.errors import UnsupportedError
-from interp.families.memorization import bigram, kgram, lookup
+from interp.families.memorization import bigram, kgram, least_squares, lookup
 from interp.families.memorization.constructions.models import memorization_spec
-from interp.families.memorization.theory.rank_d import least_squares
 from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.models.subject import Subject
 

@@ -10,9 +10,8 @@ from context_specs import EXACT, SPECS, TASK
 from numpy_forward import forward
 
 import interp
-from interp.families.memorization import bigram, kgram, lookup, table
+from interp.families.memorization import bigram, kgram, lookup, rank_d_optimum, table
 from interp.families.memorization.constructions.models import memorization_spec
-from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.training import context_logits
 from interp.models.architecture.parameters import initialize
 from interp.models.spec import Layer, ModelSpec, TaskRef, Training

@@ -5,11 +5,10 @@ from itertools import product
 import pytest
 import torch
 
+import interp
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
 from interp.models.architecture.sequence import sequence_inputs, sequence_logits
-from interp.models.architecture.task_model import TaskModel
-from interp.models.spec import Training
 
 
 @pytest.mark.parametrize(("kind", "direction"), [
@@ -19,8 +18,8 @@ from interp.models.spec import Training
 @pytest.mark.parametrize("read", [[1], [2, 0], [3]])
 def test_stacked_models_give_what_each_gives(kind: str, direction: str, read: list[int]) -> None:
     task = Histogram(T=5, L=4, bos=kind.startswith("bos"), zero_class=True)
-    spec = histogram_spec(kind, task, 6, 7, "float64", Training()).replace(direction=direction)
-    models, rows = [TaskModel(spec, seed=seed) for seed in (0, 1)], task.sample(6, seed=2).tokens
+    spec = histogram_spec(kind, task, 6, 7, "float64", interp.Training()).replace(direction=direction)
+    models, rows = [interp.TaskModel(spec, seed=seed) for seed in (0, 1)], task.sample(6, seed=2).tokens
     for parameter in (*models[0].parameters(), *models[1].parameters()):
         parameter.data *= 20  # of order one
     stack = {name: torch.stack([dict(model.named_parameters())[name].detach() for model in models])

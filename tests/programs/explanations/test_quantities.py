@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from interp.errors import InterpError
+import interp
 from interp.programs.explanations.bench import Setting, View
 from interp.programs.explanations.kinds import NOTHING
 from interp.programs.explanations.quantities import Quantity, candidates
 from interp.programs.explanations.rule import Rule
-from interp.tasks import Batch
 
 BITS = Setting(("0", "1", "[CLS]", "[EOS]", "[PAD]"), ("[CLS]", "[EOS]", "[PAD]"), False, ("no", "yes"))
 NUMBERS = Setting(("0", "1", "2", "3", "="), ("=",), True, ("0", "1", "2", "3"))
@@ -22,7 +21,7 @@ EVEN_ONES = (("0", "1"), ((0, 1), (1, 0)))
 FEW_LETTERS = Setting(("a", "b", "c"), (), False, ("a", "b", "c"))
 
 
-def rows_of(setting: Setting, n: int = 40) -> Batch:
+def rows_of(setting: Setting, n: int = 40) -> interp.Batch:
     """Random rows of several lengths, with marks at the ends where the setting has them."""
     generator = torch.Generator().manual_seed(3)
     content = [setting.vocabulary.index(token) for token in setting.content]
@@ -42,10 +41,10 @@ def rows_of(setting: Setting, n: int = 40) -> Batch:
     tokens = torch.zeros(n, width, dtype=torch.long)
     for at, row in enumerate(rows):
         tokens[at] = torch.tensor([*row, *[len(setting.vocabulary) - 1] * (width - len(row))])
-    return Batch(tokens, torch.tensor(lengths), torch.zeros(n, dtype=torch.long))
+    return interp.Batch(tokens, torch.tensor(lengths), torch.zeros(n, dtype=torch.long))
 
 
-def by_source(quantity: Quantity, batch: Batch, row: int, position: int) -> Any:
+def by_source(quantity: Quantity, batch: interp.Batch, row: int, position: int) -> Any:
     """The value that the source of a program computes."""
     names: dict[str, Any] = {}
     program = Rule(quantity.setting, "same", (quantity,))
@@ -82,12 +81,12 @@ def test_source_and_tensors_agree_at_every_position(setting: Setting) -> None:
     ],
 )  # fmt: skip
 def test_source_and_tensors_agree_on_steps(
-    setting: Setting, kind: str, arguments: tuple[Any, ...], rows: Batch | None
+    setting: Setting, kind: str, arguments: tuple[Any, ...], rows: interp.Batch | None
 ) -> None:
     if rows is None:
         digits = torch.randint(3, (30, 8), generator=torch.Generator().manual_seed(5))
         digits[:, [2, 5]] = 3
-        rows = Batch(digits, torch.full((30,), 8), torch.zeros(30, dtype=torch.long))
+        rows = interp.Batch(digits, torch.full((30,), 8), torch.zeros(30, dtype=torch.long))
     quantity = Quantity(setting, kind, arguments)
     values = quantity.values(View.of(setting, rows))
     assert len(values.unique()) > 1
@@ -118,10 +117,10 @@ def test_values_by_hand(
     setting: Setting, kind: str, arguments: tuple[Any, ...], text: str, position: int, value: int
 ) -> None:
     tokens = torch.tensor([[setting.vocabulary.index(token) for token in text.split()]])
-    view = View.of(setting, Batch(tokens, torch.tensor([tokens.shape[1]]), torch.zeros(1, dtype=torch.long)))
+    view = View.of(setting, interp.Batch(tokens, torch.tensor([tokens.shape[1]]), torch.zeros(1, dtype=torch.long)))
     assert int(Quantity(setting, kind, arguments).values(view)[0, position]) == value
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(InterpError, match="kind of quantity"):
+    with pytest.raises(interp.InterpError, match="kind of quantity"):
         Quantity(BITS, "__import__", ())

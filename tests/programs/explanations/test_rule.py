@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from interp.errors import InterpError
+import interp
 from interp.programs.explanations.bench import Setting, View
 from interp.programs.explanations.forms import Grouped, Sum
 from interp.programs.explanations.quantities import Quantity, candidates
 from interp.programs.explanations.rule import Rule
 from interp.programs.explanations.search import Data, fits, search
-from interp.tasks import Batch
 
 BITS = Setting(("0", "1", "[CLS]"), ("[CLS]",), False, ("no", "yes"))
 ONES, ZEROS = Quantity(BITS, "count", ("1",)), Quantity(BITS, "count", ("0",))
@@ -27,7 +26,7 @@ def strings(length: int = 8, setting: Setting = BITS) -> View:
     bits = torch.cartesian_prod(*[torch.arange(2)] * length)
     tokens = torch.cat([torch.full((len(bits), 1), 2), bits], 1)
     n = len(tokens)
-    return View.of(setting, Batch(tokens, torch.full((n,), length + 1), torch.zeros(n, dtype=torch.long)))
+    return View.of(setting, interp.Batch(tokens, torch.full((n,), length + 1), torch.zeros(n, dtype=torch.long)))
 
 
 def searched(answers: np.ndarray, view: View, most: int = 50) -> Rule | None:
@@ -156,7 +155,7 @@ def test_a_table_leaves_out_what_costs_nothing() -> None:
      {"setting": BITS.to_json(), "rule": {"form": "same", "of": [], "more": [print]}}],
 )  # fmt: skip
 def test_what_is_not_a_program_is_refused(data: Any) -> None:
-    with pytest.raises(InterpError):
+    with pytest.raises(interp.InterpError):
         Rule.from_json(data)
 
 

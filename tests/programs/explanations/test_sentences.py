@@ -8,7 +8,7 @@ import pytest
 
 from interp.errors import InterpError
 from interp.measures.interchange import Cases, Interchange
-from interp.programs.explanations import forms
+from interp.programs.explanations import Rule, forms
 from interp.programs.explanations.bench import Setting
 from interp.programs.explanations.explanation import TABLE, Explanation, Level, how, summary
 from interp.programs.explanations.findings import (
@@ -22,7 +22,6 @@ from interp.programs.explanations.findings import (
 )
 from interp.programs.explanations.forms import LISTED
 from interp.programs.explanations.quantities import Quantity
-from interp.programs.explanations.rule import Rule
 from interp.programs.language import Head, Linear, Program, Sums
 from interp.programs.words import answer_words
 from interp.report.sections.explanation import MORE, MOST_WORDS, card, evidence

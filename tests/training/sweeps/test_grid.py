@@ -7,10 +7,9 @@ import pytest
 import tomli_w
 from sweep_work import small_grid
 
-from interp.errors import InterpError
+import interp
 from interp.families.histogram import Histogram
 from interp.families.histogram.constructions.models import histogram_spec
-from interp.models.spec import ModelSpec, Training
 from interp.training.sweeps.grid import Grid, GridError, make_grid, read_grid
 from interp.training.train import train_parameters
 
@@ -26,7 +25,7 @@ def published() -> Grid:
 def test_each_cell_of_the_published_grid_is_the_right_model(published: Grid) -> None:
     grid = published
     assert (len(grid.cells), grid.seeds, grid.n_runs) == (6 * 14 * 14, (0, 1, 2, 3, 4), 5880)
-    recipe = Training(
+    recipe = interp.Training(
         epochs=500, batch_size=32, data="fresh", samples_per_epoch=10_000, betas=(0.9, 0.98), eps=1e-9, init="torch"
     )
     for cell in grid.cells:
@@ -78,7 +77,7 @@ def test_cells_are_the_specs_that_train_gives_its_models(given: dict[str, str], 
     base = {"task": {"name": "count01"}, "d_model": 4, "layers": [{"d_head": 2}], "origin": recipe, **given}
     (cell,) = make_grid({"base": base}).cells
     assert cell.spec.readout_at == read
-    engine, _ = train_parameters(ModelSpec.from_dict(base), progress=False)
+    engine, _ = train_parameters(interp.ModelSpec.from_dict(base), progress=False)
     assert cell.spec == engine.spec
 
 
@@ -120,7 +119,7 @@ def test_bad_grids_are_refused_in_one_sentence(sentence: str) -> None:
     grid = small_grid(**BAD[sentence])
     if BAD[sentence].get("axes", {}) != 3 and "origin" in BAD[sentence].get("axes", {}):
         del grid["epochs"]
-    with pytest.raises(InterpError, match=sentence):
+    with pytest.raises(interp.InterpError, match=sentence):
         make_grid(grid)
 
 
@@ -141,7 +140,7 @@ def test_all_problems_come_at_once_with_their_cells() -> None:
 @pytest.mark.parametrize("text", ["seeds = ", "[base\n"])
 def test_a_file_that_is_no_toml_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text(text)
-    with pytest.raises(InterpError, match="is not a readable TOML file"):
+    with pytest.raises(interp.InterpError, match="is not a readable TOML file"):
         read_grid(tmp_path / "grid.toml")
 
 
@@ -154,5 +153,5 @@ def test_parts_of_a_grid_are_apart_and_together_the_grid(published: Grid) -> Non
     rest = grid.part(["model=bos-softmax"])
     assert [cell for some in [*models, rest] for cell in some.cells] == list(grid.cells)
     for only, seeds, message in ((["modle=dot"], None, "model"), (["d=5"], None, "d: value"), ([], [7], "seed 7")):
-        with pytest.raises(InterpError, match=message):
+        with pytest.raises(interp.InterpError, match=message):
             grid.part(only, seeds)

@@ -23,7 +23,6 @@ from interp.families.histogram.certificates.tables import TAKES, rounding_bound,
 from interp.families.histogram.constructions.models import VARIANTS, histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
 from interp.models.architecture.task_model import TaskModel
-from interp.tasks import Batch
 
 KINDS: tuple[MixingKind, ...] = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
 ALL_VARIANTS = [(kind, variant) for kind, variants in VARIANTS.items() for variant in variants]
@@ -149,7 +148,7 @@ def test_constructions_are_certified_at_full_size(kind: str, variant: str) -> No
     assert 0 < found.rounding < found.worst_margin
 
 
-def sorted_sequences(task: Histogram) -> Batch:
+def sorted_sequences(task: Histogram) -> interp.Batch:
     return task.of_sequences(torch.tensor([*combinations_with_replacement(range(task.T), task.L)]))
 
 

@@ -9,11 +9,8 @@ from closeness import close
 from numpy_forward import forward
 
 import interp
-from interp.families.memorization import bigram, kgram, lookup, table
+from interp.families.memorization import bigram, kgram, kl_divergence, least_squares, lookup, rank_d_optimum, table
 from interp.families.memorization.constructions.models import memorization_spec
-from interp.families.memorization.theory.kl import kl_divergence
-from interp.families.memorization.theory.optimum import rank_d_optimum
-from interp.families.memorization.theory.rank_d import least_squares
 from interp.models.constructions import construct
 
 SMALL = kgram(N=4, M=6, k=2, concentration=0.5, seed=1)

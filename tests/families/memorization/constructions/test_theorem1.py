@@ -8,11 +8,9 @@ from closeness import close
 from numpy_forward import table_forward
 
 from interp.errors import InterpError
+from interp.families.memorization import as_table, kl_divergence, rank_d_optimum
 from interp.families.memorization.constructions.theorem1 import CONDITION_REFUSED, count_likeliest, theorem1
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table
-from interp.families.memorization.theory.kl import kl_divergence
-from interp.families.memorization.theory.optimum import rank_d_optimum
-from interp.families.memorization.theory.table import as_table
 
 
 @pytest.mark.parametrize(

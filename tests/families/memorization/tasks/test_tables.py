@@ -9,10 +9,9 @@ import pytest
 import torch
 
 import interp
-from interp.families.memorization import bigram, kgram, lookup, low_rank, table
+from interp.families.memorization import ConditionalTable, bigram, kgram, lookup, low_rank, table
 from interp.families.memorization.tasks.tables import table_task
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
-from interp.families.memorization.theory.table import ConditionalTable
 from interp.tasks import make_task
 
 

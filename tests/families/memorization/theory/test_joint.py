@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
 
+from interp.families.memorization import kl_divergence, least_squares
 from interp.families.memorization.theory import joint
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, low_rank_table
 from interp.families.memorization.theory.joint import balance, descend, gradient_norm
-from interp.families.memorization.theory.kl import kl_divergence
-from interp.families.memorization.theory.rank_d import least_squares
 
 
 def test_gradient_norm_by_differences():

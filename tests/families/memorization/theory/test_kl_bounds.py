@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from interp.errors import InterpError
+from interp.families.memorization import as_table, least_squares, singular_values, weighted_least_squares
 from interp.families.memorization.theory import kl_bounds
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
 from interp.families.memorization.theory.kl import kl_rows
-from interp.families.memorization.theory.rank_d import least_squares, weighted_least_squares
-from interp.families.memorization.theory.spectrum import singular_values
-from interp.families.memorization.theory.table import as_table
 
 FLOOR = 1e-300
 

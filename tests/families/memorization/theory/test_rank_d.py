@@ -4,15 +4,14 @@ from closeness import close
 from scipy.optimize import minimize
 
 from interp.errors import InterpError
+from interp.families.memorization import as_table, kl_divergence
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
-from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.rank_d import (
     least_squares,
     newton_refinement,
     weighted_least_squares,
     wls_embeddings,
 )
-from interp.families.memorization.theory.table import as_table
 
 
 def variance(p, values):

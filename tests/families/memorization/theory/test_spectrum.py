@@ -3,12 +3,9 @@ import pytest
 from closeness import close
 
 from interp.errors import InterpError
+from interp.families.memorization import as_table, head_contributions, kl_divergence, learned_directions, least_squares
 from interp.families.memorization.theory import spectrum
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
-from interp.families.memorization.theory.kl import kl_divergence
-from interp.families.memorization.theory.rank_d import least_squares
-from interp.families.memorization.theory.spectrum import head_contributions, learned_directions
-from interp.families.memorization.theory.table import as_table
 
 
 def test_erratum_11_rank_for_zero_divergence():

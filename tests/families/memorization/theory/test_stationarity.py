@@ -5,16 +5,15 @@ import pytest
 from closeness import close
 
 from interp.errors import InterpError
+from interp.families.memorization import as_table, rank_d_optimum
 from interp.families.memorization.theory.drawn_tables import dirichlet_table
 from interp.families.memorization.theory.kl import kl_rows
-from interp.families.memorization.theory.optimum import rank_d_optimum
 from interp.families.memorization.theory.stationarity import (
     advance,
     position_priors,
     proposition1_applies,
     stationary_prior,
 )
-from interp.families.memorization.theory.table import as_table
 
 
 def sequence_divergence(table, logits, length):
