@@ -39,8 +39,7 @@ from short_count01 import Short
 
 import interp
 import interp.programs.compile  # registers programs/compiled
-from interp.certificates import certify_model, check
-from interp.certificates.known import find_known
+from interp.certificates import certify_model, check, known
 from interp.families.histogram.certificates import certify as histogram
 from interp.models.constructions import registered_constructions
 from interp.models.subject import Subject
@@ -181,7 +180,7 @@ def drawn(seed: int) -> interp.TaskModel:
 
 def certificate(name: str, model: interp.TaskModel) -> Any:
     if name in ("algorithmic/induction", "algorithmic/brackets"):  # these take minutes: the ones shipped with interp
-        return find_known(model)
+        return known.find_known(model)
     options = {"histogram": {"seconds": 1.0, "samples": 0}, "languages": {"longest": 8}}
     found = certify_model(model, **options.get(name.split("/")[0], {}))
     return plain(found) | {"counterexample": found.counterexample or ""}

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 import interp
-from interp.certificates import Certificate
-from interp.certificates.certify import converted_subject
-from interp.certificates.places import certify_places
+from interp.certificates import Certificate, certify, places
 from interp.families.algorithmic import Addition
 from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject
@@ -270,7 +268,7 @@ def one_case(seed: int) -> tuple[str, str, int, int]:
         economize(model, economies)
         model = model if kind == "random" else trained(model, task, 25, seed, economies)
     subject = Subject.external(model, task, outputs={word: at for at, word in enumerate(task.answer_words)})
-    found = certify_places(converted_subject(subject), seconds=1)
+    found = places.certify_places(certify.converted_subject(subject), seconds=1)
     true = truth(subject)
     compare(subject, found, true)
     return kind, found.status, len(true.margins), int(true.wrong.any(1).sum())

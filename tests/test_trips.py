@@ -21,8 +21,7 @@ from interp.models.spec import Layer, ModelSpec, TaskRef, Training
 from interp.support.figures.heads import circuit
 from interp.support.progress import LateBar
 from interp.tasks import make_task
-from interp.training.results import FILE
-from interp.training.train import ENGINES, _say_once
+from interp.training import results, train
 
 SPEC = ModelSpec(
     task=TaskRef(name="count01"),
@@ -42,7 +41,7 @@ def _wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_training_is_whole_after_save_and_load(tmp_path: Path) -> None:
     (model,) = interp.train(SPEC, [3], progress=False, folder=tmp_path / "new" / "folder")
     assert model.summary["epochs"] == 2
-    assert model.summary["engine"] in ENGINES
+    assert model.summary["engine"] in train.ENGINES
     found = interp.load(interp.save(model, tmp_path / "a.safetensors"))
     assert found.summary["engine"] == model.summary["engine"]
     assert list(found.history.columns) == list(model.history.columns)
@@ -57,7 +56,7 @@ def test_training_never_replaces_checkpoints(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "m.toml").write_text(SPEC.to_toml())
     code, out, err = run("train", "m.toml", "--out", "run")
     assert code == 0, err
-    assert any(name in out for name in ENGINES)  # which engine trained
+    assert any(name in out for name in train.ENGINES)  # which engine trained
     before = (tmp_path / "run/seed-0.safetensors").read_bytes()
     for extra, words in (((), "would replace it"), (("--resume",), "this run is finished")):
         code, _, err = run("train", "m.toml", "--out", "run", *extra)
@@ -160,10 +159,10 @@ def test_a_default_that_is_spelled_out_is_no_other_task(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_folder_with_a_run_is_refused_unless_it_is_continued(tmp_path: Path) -> None:
     (model,) = interp.train(SPEC, progress=False, folder=tmp_path / "run")  # its state stays there
-    before = (tmp_path / "run" / FILE).read_bytes()
+    before = (tmp_path / "run" / results.FILE).read_bytes()
     with pytest.raises(InterpError, match="has the state of a run: resume=True"):
         interp.train(SPEC, progress=False, folder=tmp_path / "run")
-    assert (tmp_path / "run" / FILE).read_bytes() == before
+    assert (tmp_path / "run" / results.FILE).read_bytes() == before
     (again,) = interp.train(SPEC, progress=False, folder=tmp_path / "run", resume=True)
     assert again.embed.W_E.equal(model.embed.W_E)
     interp.save(model, (tmp_path / "seed-1.safetensors"))
@@ -180,7 +179,7 @@ def test_without_numba_it_is_said_once_where_it_matters(monkeypatch, capsys) -> 
     engine = "interp.families.histogram.compiled.engine"
     monkeypatch.setattr(f"{engine}.find_spec", lambda name: None)
     monkeypatch.setattr(f"{engine}.compiled_mark", lambda dtype: Path("/nowhere"))
-    _say_once.cache_clear()
+    train._say_once.cache_clear()
     interp.train(spec)  # so few steps that compiling would take longer
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(

@@ -5,11 +5,8 @@ import pytest
 import torch
 
 import interp
-from interp.certificates import method_for
+from interp.certificates import certify, count_boxes, method_for, rounding
 from interp.certificates.certificate import MarginCounts
-from interp.certificates.certify import options_table
-from interp.certificates.count_boxes import as_box, sweep
-from interp.certificates.rounding import logit_error
 from interp.errors import InterpError, UnsupportedError
 from interp.families.count01.constructions import minimal
 from interp.families.count01.tasks import EOS, EQUALS, FIVE, FOUR, CountBox
@@ -97,7 +94,7 @@ def test_every_question_agrees_with_whole_sentences(gain: float) -> None:
     best = at_equals.scatter(1, right[:, None], -torch.inf).amax(1)
     ends = at_answer[:, EOS] - at_answer[:, :EOS].amax(1)
     for question, margin in (("answer", true - best), ("4 against 5", true - other), ("end", ends)):
-        found = sweep(model, BOX, question)  # type: ignore[arg-type]
+        found = count_boxes.sweep(model, BOX, question)  # type: ignore[arg-type]
         assert found.worst == pytest.approx(float(margin.min()), rel=1e-9)
         wrong = counts[margin <= 0]
         assert np.array_equal(np.unique(found.errors, axis=0), wrong.unique(dim=0).numpy().reshape(-1, 3))
@@ -114,7 +111,7 @@ def test_float32_rounding_stays_below_a_bound_that_is_not_absurd(name: str) -> N
     difference = small.double() - large
     moved = float((difference.amax(1) - difference.amin(1)).max())
     seen = torch.arange(FOUR)
-    bound = logit_error(model, EQUALS, seen, 4 + 40 + 21 + 2, torch.float32)
+    bound = rounding.logit_error(model, EQUALS, seen, 4 + 40 + 21 + 2, torch.float32)
     assert 0 < moved < bound < 0.5
 
 
@@ -123,7 +120,7 @@ def test_layer_norm_of_near_equal_embeddings_is_not_certified() -> None:
     model = interp.build(interp.load("count01/paper").spec.replace(layers=(PAPER_LAYER,)), seed=0)
     with torch.no_grad():
         model.embed.W_E.fill_(1e4).add_(torch.arange(32) * 1e-3)
-    assert logit_error(model, EQUALS, torch.arange(FOUR), 10, torch.float32) == float("inf")
+    assert rounding.logit_error(model, EQUALS, torch.arange(FOUR), 10, torch.float32) == float("inf")
     assert interp.certify(model, box=BOX).status != "certified"
 
 
@@ -145,7 +142,7 @@ def test_ties_leave_an_interval() -> None:
     assert (found.accuracy, found.n_errors) == ((0.0, 1.0), None)
     assert found.status == "refuted"  # argmax of equal logits is token 0, a wrong one
     assert interp.certify(model, box=BOX, question="4 against 5").status == "refuted"  # neither is above the other
-    walked = sweep(model, BOX)
+    walked = count_boxes.sweep(model, BOX)
     assert (walked.wrong, walked.tied, walked.close) == (found.n_inputs, found.n_inputs, 0)  # at margin 0: wrong
 
 
@@ -169,7 +166,7 @@ def test_where_counts_do_not_decide_there_is_no_certificate() -> None:
 
 
 def test_a_cube_has_up_to_200_of_each_token() -> None:
-    counts = as_box(interp.build("count01/minimal").task, "cube").counts()
+    counts = count_boxes.as_box(interp.build("count01/minimal").task, "cube").counts()
     assert [counts.min(0).values.tolist(), counts.max(0).values.tolist()] == [[0] * 3, [200] * 3]
 
 
@@ -179,5 +176,5 @@ def test_bad_boxes_are_one_sentence() -> None:
     with pytest.raises(InterpError, match="unknown box of task count01 'tset'; known: train, validation, test, cube"):
         interp.certify("count01/paper", box="tset")
     model = interp.build("count01/minimal")
-    takes = options_table(method_for(model), model.task).set_index("option")["takes"]
+    takes = certify.options_table(method_for(model), model.task).set_index("option")["takes"]
     assert takes["--box"] == "'train' or 'validation' or 'test' or 'cube'"

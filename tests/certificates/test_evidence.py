@@ -16,11 +16,10 @@ from edits import changed
 from majority import Majority
 
 import interp
-from interp.certificates import check
+from interp.certificates import check, evidence_parts
 from interp.certificates.certificate import Certificate, MadeBy
 from interp.certificates.check import verdict
 from interp.certificates.evidence import model_sha256, write_evidence
-from interp.certificates.evidence_parts import work
 from interp.errors import InterpError, UnsupportedError
 from interp.families.count01.tasks import CountBox
 from interp.families.languages.certificates import evidence as evidence_strings
@@ -299,7 +298,7 @@ def test_learned_recognizers_hold_with_their_errors(tmp_path):
 def test_too_many_strings_to_check_singly_end_earlier(tmp_path, monkeypatch):
     model = interp.load("languages/palindrome-learned/seed-0", dtype="float64")
     certificate = interp.certify(model, longest=4)
-    monkeypatch.setattr(evidence_strings, "MOST_WORK", work(model, 16, 5))
+    monkeypatch.setattr(evidence_strings, "MOST_WORK", evidence_parts.work(model, 16, 5))
     found = check.check(json.loads(certificate.evidence(tmp_path / "proof.json").read_text()))[1]
     assert found.startswith("palindrome: right on every string of 1 to 3 symbols, 14 strings, rows without padding but")
     monkeypatch.setattr(evidence_strings, "MOST_WORK", 0)

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 import interp
-from interp.certificates import certify_model, method_for, multisets
-from interp.certificates.certificate import registered_methods
+from interp.certificates import certificate, certify_model, method_for, multisets, rounding
 from interp.certificates.multisets import certify_multisets, check_labels
-from interp.certificates.rounding import margin_errors
 from interp.families.algorithmic import MaxOfK
 from interp.models.spec import Bias, Layer, ModelSpec, TaskRef, Training
 
@@ -88,7 +86,7 @@ def test_ties_are_wrong_and_leave_room_for_being_right() -> None:
 
 
 def test_positions_and_other_tasks_are_left_to_other_methods() -> None:
-    refusal = registered_methods()["every multiset"].refusal
+    refusal = certificate.registered_methods()["every multiset"].refusal
     assert "positions" in (refusal(interp.TaskModel(spec_of(positions="learned", max_length=4))) or "")
     assert method_for(interp.build("count01/minimal")).name == "count box"
     assert "declares no multisets" in (refusal(interp.build("count01/minimal")) or "")
@@ -140,7 +138,7 @@ def test_multisets_that_do_not_decide_the_labels_are_refused(changed: str, sente
 def test_longer_rows_have_a_larger_bound() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=3)
     every = torch.arange(model.task.d_vocab)
-    short, long = (margin_errors(model, model.task.token_id("="), every, n) for n in (4, 300))
+    short, long = (rounding.margin_errors(model, model.task.token_id("="), every, n) for n in (4, 300))
     assert all(after > before for before, after in zip(short, long))
 
 

@@ -9,8 +9,7 @@ import torch
 from small_adders import adder, compare, exact, truth
 
 import interp
-from interp.certificates import places_search, probes
-from interp.certificates.certificate import registered_methods
+from interp.certificates import certificate, places_search, probes
 from interp.certificates.certify import CONVERTED, converted_subject
 from interp.certificates.places import certify_places
 from interp.certificates.places_search import Proof
@@ -335,7 +334,7 @@ def test_brackets_of_forty_symbols_by_their_numbers_alone() -> None:
 def test_what_does_not_hold_is_refused_in_a_sentence() -> None:
     task = Addition(digits=2)
     layer = interp.Layer(d_head=2)
-    method = registered_methods()["every path of an automaton, by places and states"]
+    method = certificate.registered_methods()["every path of an automaton, by places and states"]
     long = Addition(digits=4).ref
     two = interp.build(interp.ModelSpec(task=long, d_model=4, layers=(layer, layer), readout_at="all"))
     assert "number of layers = 2" in (method.refusal(two) or "")

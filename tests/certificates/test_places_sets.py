@@ -13,8 +13,7 @@ import torch
 from rounded_forward import Machine, forward
 from small_adders import stock
 
-from interp.certificates.arithmetic import ROUNDOFF
-from interp.certificates.certify import converted_subject
+from interp.certificates import arithmetic, certify
 from interp.certificates.places_forms import Forms
 from interp.certificates.places_model import OneLayer
 from interp.certificates.places_ranges import Cells, Routes
@@ -53,17 +52,17 @@ def read_proof(name: str) -> ReadProof:
     rng = np.random.default_rng(list(SHAPES).index(name))
     model = stock(rng, TASK, TASK.length, **(PLAIN | SHAPES[name]))
     words = {word: at for at, word in enumerate(TASK.answer_words)}
-    was, ROUNDOFF[torch.float32] = ROUNDOFF[torch.float32], COARSE
+    was, arithmetic.ROUNDOFF[torch.float32] = arithmetic.ROUNDOFF[torch.float32], COARSE
     try:
-        proof = Proof.of(converted_subject(Subject.external(model, TASK, outputs=words)), PATHS)
+        proof = Proof.of(certify.converted_subject(Subject.external(model, TASK, outputs=words)), PATHS)
         return next(read for read in proof.reads if read.at == AT)
     finally:
-        ROUNDOFF[torch.float32] = was
+        arithmetic.ROUNDOFF[torch.float32] = was
 
 
 @pytest.fixture(params=SHAPES)
 def shape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setitem(ROUNDOFF, torch.float32, COARSE)
+    monkeypatch.setitem(arithmetic.ROUNDOFF, torch.float32, COARSE)
     return request.param
 
 

@@ -12,8 +12,7 @@ import torch
 from drawn_weights import draw, set_to_zero
 
 import interp
-from interp.certificates import check, method_for, products
-from interp.certificates.certificate import registered_methods
+from interp.certificates import certificate, check, method_for, products
 from interp.certificates.products import Shares, certify_products, count, token_tables
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import MaxOfK
@@ -250,7 +249,7 @@ def test_where_the_token_that_is_read_varies_every_input_is_run() -> None:
     layer = Layer(d_head=4)
     spec = ModelSpec(task=Loud().ref, d_model=4, layers=(layer,), readout_at="last", positions="learned", max_length=5)
     model = drawn(spec, 0, Loud())
-    assert "several tokens where the model is read" in (registered_methods()[NAME].refusal(model) or "")
+    assert "several tokens where the model is read" in (certificate.registered_methods()[NAME].refusal(model) or "")
     assert method_for(model).name == "every input, as run"
 
 
@@ -268,7 +267,7 @@ def test_where_the_token_that_is_read_varies_every_input_is_run() -> None:
     ],
 )
 def test_models_that_it_does_not_understand(changes: dict[str, Any], sentence: str) -> None:
-    why = registered_methods()[NAME].refusal(interp.TaskModel(spec_of(**changes)))
+    why = certificate.registered_methods()[NAME].refusal(interp.TaskModel(spec_of(**changes)))
     assert sentence in (why or "")
 
 

@@ -9,8 +9,7 @@ from interp.certificates import count_boxes, rounding
 from interp.certificates.count_boxes import rounding_bounds, sweep
 from interp.families.count01.tasks import EQUALS, CountBox
 from interp.families.histogram.certificates import certify as histogram
-from interp.families.memorization import lookup
-from interp.families.memorization.certificates import last_logits_with_bound
+from interp.families.memorization import certificates, lookup
 
 BOX = CountBox((0, 4), (0, 4), (0, 3))
 
@@ -48,7 +47,7 @@ def test_two_logits_are_off_by_twice_as_much_as_one(dtype: str) -> None:
     task = lookup(N=3, M=4, seed=2)
     model = interp.build("memorization/theorem1", table=task, d_model=4, dtype=dtype)
     found = interp.certify(model)
-    _, bound = last_logits_with_bound(model, task.all_contexts().tokens)
+    _, bound = certificates.last_logits_with_bound(model, task.all_contexts().tokens)
     np.testing.assert_allclose(found.tables["contexts"]["rounding"], 2 * bound.amax(1).numpy())
     assert found.rounding in set(2 * bound.amax(1).numpy())
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import interp
-from interp.certificates import count_boxes
+from interp.certificates import count_boxes, multisets, products
 from interp.certificates.arithmetic import (
     EXP_ULPS,
     KEYS_PER_RESCALING,
@@ -26,12 +26,10 @@ from interp.certificates.arithmetic import (
     format_refusal,
     premise_refusal,
 )
-from interp.certificates.multisets import certify_multisets
-from interp.certificates.products import certify_products
 from interp.certificates.rounding import forward_with_bound, logit_error, pattern
 from interp.families.count01.tasks import EQUALS, CountBox
 from interp.families.histogram.certificates import certify as histogram
-from interp.families.histogram.certificates.spaces import space_of
+from interp.families.histogram.certificates import spaces
 from interp.families.histogram.certificates.tables import rounding_bound, tables_of
 from interp.families.languages.certificates import strings as language_strings
 from interp.families.memorization import certificates as memorization
@@ -269,7 +267,7 @@ def test_a_softmax_weight_that_vanishes_leaves_the_method() -> None:
     model = interp.build("histogram/dot-softmax-exact", T=3, L=3, p=3)
     with torch.no_grad():
         model.blocks[0].attn.W_Q.mul_(-1e4)  # the own token scores lowest, by thousands
-    assert all(space_of(tables_of(model), token) is None for token in range(3))
+    assert all(spaces.space_of(tables_of(model), token) is None for token in range(3))
     assert interp.certify(model, samples=0).status != "certified"
 
 
@@ -316,9 +314,9 @@ def test_the_margin_must_exceed_rounding_of_both_evaluations(dtype: str) -> None
     other = interp.build("algorithmic/max-of-k-exact", K=2, v=4, dtype=dtype)
     read, every = other.task.token_id("="), torch.arange(other.task.d_vocab)
     both = [logit_error(other, read, every, 3, kind) for kind in (other.embed.W_E.dtype, torch.float64)]
-    assert certify_multisets(other).rounding == pytest.approx(sum(both), rel=1e-12)
+    assert multisets.certify_multisets(other).rounding == pytest.approx(sum(both), rel=1e-12)
     # A proof by products bounds its own rounding apart from the model's.
-    assert certify_products(other).rounding == pytest.approx(both[0], rel=1e-12)
+    assert products.certify_products(other).rounding == pytest.approx(both[0], rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ import pytest
 import torch
 from small_adders import compare, economize, stock, trained, truth
 
-from interp.certificates import Certificate
-from interp.certificates.certify import converted_subject
-from interp.certificates.places import certify_places
+from interp.certificates import Certificate, certify, places
 from interp.families.algorithmic import Addition
 from interp.models.lens import HookedTransformer
 from interp.models.subject import Subject
@@ -49,7 +47,7 @@ def stand_in(name: str, task: Addition, steps: int, seed: int = 0) -> HookedTran
 
 def judged(model: HookedTransformer, task: Addition, seconds: float) -> tuple[Subject, Certificate]:
     subject = Subject.external(model, task, outputs={word: at for at, word in enumerate(task.answer_words)})
-    return subject, certify_places(converted_subject(subject), seconds=seconds)
+    return subject, places.certify_places(certify.converted_subject(subject), seconds=seconds)
 
 
 QUICK = ("rotary, query-key norm, gated SiLU, d 3",)

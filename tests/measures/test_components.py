@@ -9,9 +9,8 @@ from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.circuits import token_circuits
+from interp.measures import circuits, heads
 from interp.measures.components import contrast, direct_logit_attribution, first_largest
-from interp.measures.heads import head_outputs
 from interp.measures.survey import survey
 from interp.models.subject import Subject
 
@@ -126,10 +125,10 @@ def test_a_strangers_model_says_the_same_as_a_task_model(name) -> None:
         if component in added:
             mine = found.values[:, list(found.parts["component"]).index(component)]
             torch.testing.assert_close(mine, wanted.values[:, column], rtol=0, atol=1e-4)
-    a, b = (head_outputs(subject, batch) for subject in (ours, theirs))
+    a, b = (heads.head_outputs(subject, batch) for subject in (ours, theirs))
     torch.testing.assert_close(a.contributions, b.contributions, rtol=0, atol=1e-4)
     for which in ("QK", "OV"):
-        mine, known = (token_circuits(subject, which)["value"].to_list() for subject in (ours, theirs))
+        mine, known = (circuits.token_circuits(subject, which)["value"].to_list() for subject in (ours, theirs))
         assert mine == pytest.approx(known, rel=1e-4, abs=1e-4)
     mine, known = (survey(subject, batch, batch).drop(columns=["part", "kind"]) for subject in (ours, theirs))
     for column in known:

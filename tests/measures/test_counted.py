@@ -8,18 +8,15 @@ import torch
 
 import interp
 from interp.families.algorithmic.tasks.max_of_k import MaxAtLast
-from interp.measures import results
-from interp.measures.attention import attention_by_token
+from interp.measures import attention, minimal_pairs, results, runs
 from interp.measures.head_types import head_features, head_types
-from interp.measures.minimal_pairs import make_pairs
 from interp.measures.results import reduced, reduced_pairs
-from interp.measures.runs import forward, reads_of
 from interp.models.spec import MLP, Layer, ModelSpec, Training
 from interp.models.subject import Subject
 
 N = 48
 MEASURES: dict[str, Callable[[interp.TaskModel, interp.Batch], Any]] = {
-    "attention": lambda model, batch: attention_by_token(model, batch, only_reads=True),
+    "attention": lambda model, batch: attention.attention_by_token(model, batch, only_reads=True),
     "head types": lambda model, batch: head_types(model, batch, "read").to_frame(),
     "attribution": lambda model, batch: interp.direct_logit_attribution(model, batch).to_frame(),
     "patching": lambda model, batch: interp.activation_patching(model, batch, by_position=True).to_frame(),
@@ -72,14 +69,16 @@ def test_order_blind_layers_of_any_shape_run_on_distinct_tokens(direction: str, 
     batch = task.sample(40)
     short = reduced(subject, batch)
     assert short.tokens.shape[1] < batch.tokens.shape[1]
-    where, there = reads_of(subject, short), reads_of(subject, batch)
+    where, there = runs.reads_of(subject, short), runs.reads_of(subject, batch)
     assert where.classes.equal(there.classes)
-    assert where.pick(forward(subject, short)).numpy() == pytest.approx(there.pick(forward(subject, batch)).numpy())
+    assert where.pick(runs.forward(subject, short)).numpy() == pytest.approx(
+        there.pick(runs.forward(subject, batch)).numpy()
+    )
 
 
 def test_pairs_hold_changed_tokens_apart(model: interp.TaskModel) -> None:
     subject = Subject.of(model)
-    pairs = make_pairs(subject, 50)
+    pairs = minimal_pairs.make_pairs(subject, 50)
     short = reduced_pairs(subject, pairs)
     assert bool((short.clean.counts == short.corrupted.counts).all())
     changed = short.clean.tokens != short.corrupted.tokens

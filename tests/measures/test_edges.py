@@ -8,9 +8,8 @@ from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
+from interp.measures import minimal_pairs, runs
 from interp.measures.edges import Edge, check_edges, edges, nodes, path_patching, run_edges
-from interp.measures.minimal_pairs import make_pairs
-from interp.measures.runs import forward, reads_of
 from interp.models.subject import Subject
 
 
@@ -68,7 +67,7 @@ def embedding(name: str, batch: interp.Batch) -> torch.Tensor:
 @pytest.mark.thinned(2)
 def test_every_edge_by_hand(name) -> None:
     subject = standin(name)
-    pairs = make_pairs(subject, 8, seed=1)
+    pairs = minimal_pairs.make_pairs(subject, 8, seed=1)
     hand = ByHand(name, pairs.corrupted)  # pairs of one token have the same padding
     clean, clean_out = hand.run(lambda s, r, value: value, embedding(name, pairs.clean))
     base, base_out = hand.run(lambda s, r, value: value, embedding(name, pairs.corrupted))
@@ -121,10 +120,10 @@ def test_circuits_of_edges_by_hand(name) -> None:
     _, wanted = hand.run(lambda s, r, value: value if (s, r) in names else theirs[s], embedding(name, batch))
     instead = {node: theirs[str(node)] for node in nodes(subject)[:-1]}
     found = run_edges(subject, batch, kept, instead)
-    where = reads_of(subject, batch)
+    where = runs.reads_of(subject, batch)
     torch.testing.assert_close(found, wanted.flatten(0, -2), rtol=0, atol=1e-4)
     whole = run_edges(subject, batch, every, instead)
-    torch.testing.assert_close(whole, where.pick(forward(subject, batch)), rtol=0, atol=1e-4)
+    torch.testing.assert_close(whole, where.pick(runs.forward(subject, batch)), rtol=0, atol=1e-4)
 
 
 def test_what_is_no_edge() -> None:
@@ -148,7 +147,7 @@ def test_runs_that_do_not_differ_have_nothing_to_recover() -> None:
     subject.model.unembed.W_U.zero_()
     subject.model.unembed.b_U.copy_(torch.arange(3) ** 2)
     with pytest.raises(InterpError, match="do not differ"):
-        path_patching(subject, make_pairs(standin("recall"), 6))
+        path_patching(subject, minimal_pairs.make_pairs(standin("recall"), 6))
 
 
 def test_all_edges_are_the_model_and_none_are_nothing() -> None:

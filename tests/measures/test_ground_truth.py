@@ -5,8 +5,7 @@ import pytest
 import torch
 
 import interp
-from interp.measures.circuits import composition_scores, token_circuits
-from interp.measures.embeddings import spectra
+from interp.measures import circuits, embeddings
 
 
 def random_twin(model: interp.TaskModel) -> interp.TaskModel:
@@ -21,17 +20,17 @@ def strong(table: pd.DataFrame, what: str, least: float) -> set[int]:
 def test_fourier_spectra_show_the_frequencies_that_were_put_in() -> None:
     model = interp.build("algorithmic/modular-addition-fourier", p=29, frequencies="2 7 13")
     for what in ("embedding", "readout"):
-        assert strong(spectra(model), what, 1e-9) == {2, 7, 13}
-        twin = spectra(random_twin(model))
+        assert strong(embeddings.spectra(model), what, 1e-9) == {2, 7, 13}
+        twin = embeddings.spectra(random_twin(model))
         assert strong(twin, what, 0.2) == set()
         assert len(strong(twin, what, 0.01)) > 8
 
 
 def test_scores_grow_with_the_number_and_values_copy_it() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=8)
-    read = token_circuits(model, "QK").query("query == '=' and key != '='")["value"]
+    read = circuits.token_circuits(model, "QK").query("query == '=' and key != '='")["value"]
     assert (read.diff().iloc[1:] > 7.9).all()
-    twin = token_circuits(random_twin(model), "QK").query("query == '=' and key != '='")["value"]
+    twin = circuits.token_circuits(random_twin(model), "QK").query("query == '=' and key != '='")["value"]
     assert not (twin.diff().iloc[1:] > 0).all()
 
 
@@ -41,13 +40,13 @@ def circuit() -> interp.TaskModel:
 
 
 def test_the_previous_token_head_feeds_the_induction_head_s_keys(circuit: interp.TaskModel) -> None:
-    found = composition_scores(circuit).to_frame().set_index(["writer", "reader"])
+    found = circuits.composition_scores(circuit).to_frame().set_index(["writer", "reader"])
     assert found["K"].idxmax() == ("head 0.0", "head 1.1")
     assert found["K"].max() > 0.1
     rest = found.fillna(0.0).copy()
     rest.loc[("head 0.0", "head 1.1"), "K"] = 0.0
     assert rest.to_numpy().max() < 1e-9
-    twin = composition_scores(random_twin(circuit)).to_frame().set_index(["writer", "reader"])
+    twin = circuits.composition_scores(random_twin(circuit)).to_frame().set_index(["writer", "reader"])
     assert twin["K"].max() < 3 * twin["K"].min()
 
 

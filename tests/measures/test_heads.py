@@ -13,8 +13,7 @@ from standins import Balance, Recall, standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
-from interp.measures import heads
-from interp.measures.subsets import select_groups
+from interp.measures import heads, subsets
 from interp.models.subject import Subject
 from interp.tasks import NextSymbols
 
@@ -76,10 +75,10 @@ def test_head_metrics_against_scikit_learn(model) -> None:
 
 
 def test_named_groups_have_the_right_numbers() -> None:
-    assert len(select_groups("singles", 16)) == 16
-    assert len(select_groups("pairs", 16)) == 120
-    assert len(select_groups("singles+pairs", 16)) == 136
-    assert len(select_groups("all", 6)) == 63
+    assert len(subsets.select_groups("singles", 16)) == 16
+    assert len(subsets.select_groups("pairs", 16)) == 120
+    assert len(subsets.select_groups("singles+pairs", 16)) == 136
+    assert len(subsets.select_groups("all", 6)) == 63
 
 
 @pytest.mark.parametrize(
@@ -127,9 +126,9 @@ def test_too_many_groups_are_counted_or_drawn(model) -> None:
     close(again[["s_acc", "l_acc", "roc_auc"]], drawn[["s_acc", "l_acc", "roc_auc"]], atol=1e-6)
     assert drawn["relative_gap"].max() <= 1e-8
     with pytest.raises(InterpError, match=r"'all' are 1,048,575 groups of 20 heads, .*a list of groups"):
-        select_groups("all", 20)
+        subsets.select_groups("all", 20)
     with pytest.raises(InterpError, match="goes with groups='all'"):
-        select_groups([(0,)], 20, sample=3)
+        subsets.select_groups([(0,)], 20, sample=3)
 
 
 def test_categories_follow_section_5_2() -> None:

@@ -9,10 +9,9 @@ from standins import Balance, standin
 
 import interp
 from interp import Hypothesis, Variable
+from interp.measures import runs, scrubbing
 from interp.measures.hypothesis import Place, Units
 from interp.measures.hypothesis_scores import evaluate_hypothesis as score
-from interp.measures.runs import reads_of
-from interp.measures.scrubbing import labels_of
 from interp.models.subject import Subject
 
 
@@ -161,7 +160,7 @@ def test_at_each_position_the_token_is_all_there_is_to_know(name) -> None:
     tokens = Hypothesis([Variable("token", at="stream 0 @ each", function=lambda tokens: tokens)])
     found = score(subject, tokens, batch)
     assert not found.exact
-    assert found.scrubbed.n == len(reads_of(subject, batch))
+    assert found.scrubbed.n == len(runs.reads_of(subject, batch))
     assert found.scrubbed == found.model
     assert found.loss_recovered == pytest.approx(1.0)
     anything = Hypothesis([Variable("token", at="stream 0 @ each", function=lambda tokens: tokens.clamp(1, 1))])
@@ -188,7 +187,7 @@ def test_answers_at_each_position_are_in_the_units_of_the_labels() -> None:
     subject = Subject.external(standin("balance").model, Signed())
     batch = subject.task.sample(40, seed=1)
     units = Units.of(subject, batch)
-    answers = labels_of(subject, units, torch.arange(len(units)), units.classes)
+    answers = scrubbing.labels_of(subject, units, torch.arange(len(units)), units.classes)
     assert answers.tolist() == batch.labels.flatten().tolist()
 
 
@@ -321,7 +320,7 @@ def test_it_is_public() -> None:
 def test_answers_are_named_and_counted(subject: Subject, words: list[str]) -> None:
     batch = subject.task.sample(60, seed=1)
     found = score(subject, Hypothesis([Variable("answer", at="head 0.0")]), inputs=batch).by_answer
-    classes = reads_of(subject, batch).classes
+    classes = runs.reads_of(subject, batch).classes
     wanted = {word: int((classes == c).sum()) for c, word in enumerate(words)}
     assert dict(zip(found["answer"], found["reads"])) == wanted
     assert min(wanted.values()) > 0

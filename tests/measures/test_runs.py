@@ -5,9 +5,8 @@ import torch
 from standins import padding_hooks, standin
 
 import interp
-from interp.measures import runs
+from interp.measures import minimal_pairs, runs
 from interp.measures.ablation import AblationSetting, scores_without
-from interp.measures.minimal_pairs import make_pairs
 from interp.models import subject as subject_module
 from interp.models.subject import Subject
 
@@ -29,7 +28,7 @@ def test_padding_is_left_out_of_pieces_and_changes_nothing(monkeypatch: pytest.M
     """Row by row and cut to its own length, or all rows in one piece as wide as the longest: the same numbers."""
     subject = standin("ends")
     batch = subject.task.sample(40, seed=3)
-    few, pairs = batch[0:6], make_pairs(subject, 4)
+    few, pairs = batch[0:6], minimal_pairs.make_pairs(subject, 4)
     parts = [*runs.heads_of(subject), *runs.mlps_of(subject)]
     with torch.no_grad():
         plain = subject.model.run_with_hooks(batch.tokens, fwd_hooks=padding_hooks(subject.model, batch))[:, 0]

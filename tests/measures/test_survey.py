@@ -6,9 +6,8 @@ from sklearn.svm import LinearSVC
 from standins import NAMES, standin
 
 import interp
+from interp.measures import runs, separation
 from interp.measures.heads import head_outputs
-from interp.measures.runs import at_reads, reads_of
-from interp.measures.separation import score_groups
 from interp.measures.survey import survey
 from interp.report.sections.heads import describe_separation
 
@@ -43,9 +42,9 @@ def test_one_against_the_rest_is_scikit_learn_s() -> None:
     subject = standin("recall")
     train, test = subject.task.sample(250, "train", seed=1), subject.task.sample(300, seed=2)
     name = "blocks.1.attn.hook_z"
-    x, y = (at_reads(subject, batch, [name])[name].numpy() for batch in (train, test))
-    labels, wanted = (reads_of(subject, batch).classes.numpy() for batch in (train, test))
-    table = score_groups(x, labels, y, wanted, [(0,), (1,), (0, 1)])
+    x, y = (runs.at_reads(subject, batch, [name])[name].numpy() for batch in (train, test))
+    labels, wanted = (runs.reads_of(subject, batch).classes.numpy() for batch in (train, test))
+    table = separation.score_groups(x, labels, y, wanted, [(0,), (1,), (0, 1)])
     for group, found in zip(table["heads"], table["s_acc"]):
         svc = LinearSVC(C=1000.0, tol=1e-8, max_iter=200_000, dual=False)
         svc.fit(x[:, list(group)].reshape(len(x), -1), labels)

@@ -19,8 +19,7 @@ from interp.families.algorithmic import Addition, MaxOfK
 from interp.families.histogram import Histogram
 from interp.families.languages import Parity
 from interp.families.memorization import LookupTask
-from interp.measures.results import batch_of
-from interp.measures.runs import nothing
+from interp.measures import results, runs
 from interp.models.lens import HookedTransformer
 from interp.models.subject import Subject, no_sum, output_ids_of
 
@@ -188,7 +187,7 @@ def test_intervals_count_rows_not_positions() -> None:
 
 def test_a_sample_to_test_on_repeats_no_input() -> None:
     subject = Subject.external(stock(), Parity(length=4))
-    rows = [tuple(row) for row in batch_of(subject, None).tokens.tolist()]
+    rows = [tuple(row) for row in results.batch_of(subject, None).tokens.tolist()]
     assert len(set(rows)) == len(rows) == 16
 
 
@@ -231,7 +230,7 @@ def test_rows_need_answers_of_the_task(measure: Any) -> None:
 
 def test_a_question_alone_is_told_to_write_its_answer_out() -> None:
     task: Any = Sums()
-    assert re.search(r"nothing to measure; write answers out, as in '\d\+\d=\d+\$'$", nothing(task))
+    assert re.search(r"nothing to measure; write answers out, as in '\d\+\d=\d+\$'$", runs.nothing(task))
 
 
 def test_a_model_without_its_task_is_told_how_to_give_it() -> None:

@@ -9,14 +9,13 @@ from shared.random_programs import Shape, random_program
 import interp
 from interp.measures.runs import Part
 from interp.models.subject import Subject
+from interp.programs import read_heads, task
 from interp.programs.decompile import decompile, given, program_of
 from interp.programs.interchange import FreshInputs, Interchanger, interchanged
 from interp.programs.language import Program
 from interp.programs.moved_rows import COPIES, described_on_moved_rows, other_rows, with_copies
-from interp.programs.read_heads import describe_head
 from interp.programs.reading import Reading
 from interp.programs.running import Running
-from interp.programs.task import ENDS
 from interp.tasks.populations import everything
 
 
@@ -38,13 +37,13 @@ def test_each_copy_has_one_variable_of_a_row_of_its_length() -> None:
 
 
 def test_answers_are_the_models_with_the_variable_moved() -> None:
-    model = interp.compile(ENDS, rotate=1, seed=1)
+    model = interp.compile(task.ENDS, rotate=1, seed=1)
     before = running_of(model)
     running = with_copies(before)
     n, head, reads = len(before.batch), Part(0, 0), running.reads
     reading = Reading(running, others=other_rows(running.batch.lengths, [head]))
     reading.made, reading.matter = given(running), list(running.parts)
-    describe_head(reading, head)
+    read_heads.describe_head(reading, head)
     rows = reading.others[head]
     moved = (rows != torch.arange(len(rows)))[reads.rows]
     # By hand: the model's head in a moved row has the output that it has in the other row.
@@ -68,7 +67,7 @@ def head_from(value: torch.Tensor, source: torch.Tensor, rows: torch.Tensor) -> 
 
 
 def test_rows_as_they_are_count_alone_too() -> None:
-    running = with_copies(running_of(interp.compile(ENDS)))
+    running = with_copies(running_of(interp.compile(task.ENDS)))
     n = running.moved.first
     wrong = 1 - running.answers[:n]
     running = replace(running, moved=replace(running.moved, answers=torch.cat([wrong, running.answers[n:]])))

@@ -8,14 +8,12 @@ import torch
 import interp
 from interp.measures.runs import Part
 from interp.models.subject import Subject
-from interp.programs import decompile
+from interp.programs import decompile, read_mlps, task
 from interp.programs.language import Table
-from interp.programs.read_mlps import as_sums, reads_all
 from interp.programs.running import Running
-from interp.programs.task import ENDS, FIRST
 from interp.tasks.populations import everything
 
-IS_A = replace(ENDS, steps=(FIRST, Table("same", ("first",), (1, 0), ("no", "yes"))))
+IS_A = replace(task.ENDS, steps=(task.FIRST, Table("same", ("first",), (1, 0), ("no", "yes"))))
 
 
 def halved() -> interp.TaskModel:
@@ -35,7 +33,7 @@ def test_a_finer_reading_says_all_that_an_mlp_reads(finer: bool, monkeypatch: py
     subject, mlp = Subject.of(halved()), Part(0)
     monkeypatch.setattr(decompile, "describe_mlp", lambda reading, part: None)
     reading = decompile.decompile(Running.of(subject, everything(subject.task).batch), finer=finer)
-    step = as_sums(reading, mlp, reading.quantized(mlp), None, reading.enough(), exact=True)
+    step = read_mlps.as_sums(reading, mlp, reading.quantized(mlp), None, reading.enough(), exact=True)
     assert {"head 0.0", "head 0.1"} <= set(step.of) if finer else step.of == ("head 0.0",)
-    assert reads_all(reading, mlp, ["head 0.0"]) == (not finer)
-    assert reads_all(reading, mlp, step.of)
+    assert read_mlps.reads_all(reading, mlp, ["head 0.0"]) == (not finer)
+    assert read_mlps.reads_all(reading, mlp, step.of)

@@ -12,9 +12,7 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 import interp
 from interp.measures.runs import Part
 from interp.models.subject import Subject
-from interp.programs.decompile import given
-from interp.programs.maps import lookup_of
-from interp.programs.moved_rows import COPIES, other_rows, with_copies
+from interp.programs import decompile, maps, moved_rows
 from interp.programs.reading import Reading
 from interp.programs.readout import Readout
 from interp.programs.running import Running
@@ -78,18 +76,18 @@ def test_moved_rows_have_no_set_that_no_input_has() -> None:
     a, b = [0, 1, 1, 1, 1, 1], [0, 2, 2, 2, 2, 2]
     before = Running.of(Subject.of(interp.load(made, task=AfterA())), AfterA().batch(torch.tensor([a, a, b, b])))
     assert sorted(before.words) == ["{a, b, end}", "{end}"]
-    running, head = with_copies(before), Part(0, 0)
-    other = other_rows(running.batch.lengths, [head])[head]
+    running, head = moved_rows.with_copies(before), Part(0, 0)
+    other = moved_rows.other_rows(running.batch.lengths, [head])[head]
     reading = Reading(running, others={head: other})
-    reading.made = given(running)
+    reading.made = decompile.given(running)
     assert bool((running.batch.tokens[other] != running.batch.tokens).any())
     reading.move(head)
-    assert torch.equal(reading.running.answers, before.answers.repeat(1 + COPIES))
+    assert torch.equal(reading.running.answers, before.answers.repeat(1 + moved_rows.COPIES))
     assert torch.equal(reading.running.logits, running.logits)  # rows of the same letter are the same
 
 
 def test_a_value_that_is_never_met_speaks_for_no_answer() -> None:
-    one = lookup_of(torch.tensor([1, 1, 0]), 2, {"x": (torch.tensor([0, 0, 2]), 3)}, ("x",))
+    one = maps.lookup_of(torch.tensor([1, 1, 0]), 2, {"x": (torch.tensor([0, 0, 2]), 3)}, ("x",))
     assert one.met == (True, False, True)
     reading: Any = SimpleNamespace(running=SimpleNamespace(words=("no", "yes")))
     answer, steps = Readout(reading, None, {}).looked_up(one)

@@ -6,8 +6,7 @@ import torch
 from interp.errors import InterpError
 from interp.programs.language import Head, Linear, Program
 from interp.programs.task import ENDS, ProgramTask
-from interp.tasks.domain import every_input
-from interp.tasks.task_checks import check_task
+from interp.tasks import domain, task_checks
 
 EVENLY = Head("shares", "", "", ((0.0,),), "token")
 MORE = Linear("answer", ("shares",), (((0.0, 1.0), (0.0, -1.0), *((0.0, 0.0),) * 3),), (1e-3, 0.0), ("no", "yes"))
@@ -19,9 +18,9 @@ def padded(**given: object) -> ProgramTask:
 
 
 def test_all_rows_with_marks_and_padding() -> None:
-    check_task(ProgramTask)
+    task_checks.check_task(ProgramTask)
     task = padded()
-    batches = list(every_input(task))
+    batches = list(domain.every_input(task))
     rows = {task.format(row) for batch in batches for row in batch.tokens}
     contents = ("a", "b", *(x + y for x in "ab" for y in "ab"), *(x + y + z for x in "ab" for y in "ab" for z in "ab"))
     assert rows == {f"<{text}={'pad' * (3 - len(text))}" for text in contents}

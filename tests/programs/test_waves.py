@@ -11,10 +11,9 @@ from plain_python import function
 
 import interp
 from interp.models.constructions import construct
+from interp.programs import read_waves, words
 from interp.programs.language import NEVER, Head, Program
-from interp.programs.read_waves import attention_by_waves
 from interp.programs.waves import Cosines, Waves
-from interp.programs.words import answer_words, step_words
 
 NUMBERS = tuple(map(str, range(7)))
 UNEVEN = Head("head 0.0", "", "position", ((0.0, 1.0, NEVER),), "token", "head 0.0")
@@ -47,10 +46,10 @@ def test_python_adds_modulo_the_period(fading: bool) -> None:
 
 
 def test_words_of_waves() -> None:
-    assert step_words(ADDS, SUM) == (
+    assert words.step_words(ADDS, SUM) == (
         "makes cos and sin of 2πk(x + y)/7, for k = 1 and 3, where x and y are the numbers that head 0.0 reads"
     )
-    assert answer_words(ADDS) == (
+    assert words.answer_words(ADDS) == (
         "The answer is the number c with the largest sum of the waves a cos(2πk(x + y − c)/7) for k = 1 and 3, and "
         "relative amplitudes a = 1 and 0.5."
     )
@@ -97,7 +96,7 @@ def test_a_head_attends_by_the_fewest_waves_that_do(second: float) -> None:
         spread=lambda found, value: value, stays=lambda part, value: float(torch.allclose(value, true, atol=1e-4)),
     )  # fmt: skip
     found: Any = SimpleNamespace(part="head 0.0")
-    waves, attends = attention_by_waves(reading, found, head, mean, 1.0)
+    waves, attends = read_waves.attention_by_waves(reading, found, head, mean, 1.0)
     assert waves == Waves("head 0.0 key", ("token",), 29, (0, 5, 11) if second else (0, 5))
     assert isinstance(attends, Head)
     assert attends.scores[0][2:] == pytest.approx((3, 0, 0, second) if second else (3, 0), abs=1e-6)
@@ -115,7 +114,7 @@ def test_the_trained_model_attends_and_adds_by_the_same_waves() -> None:
     assert [head.key for head in heads] == [step.name for step in waves[:-1]] == [f"head 0.{i} key" for i in range(4)]
     assert {0} < {k for step in waves[:-1] for k in step.frequencies} <= {0, 16, 21, 29, 36}
     assert found.program.constants < 100
-    assert step_words(found.program, heads[3], brief=True) == (
+    assert words.step_words(found.program, heads[3], brief=True) == (
         "attends to positions by waves of their token and reads the token"
     )
     python = function(found.program)

@@ -5,9 +5,8 @@ from functools import cache
 from pathlib import Path
 
 import interp
-from interp.report import Report
+from interp.report import Report, sections
 from interp.report.analyze import list_sections
-from interp.report.sections import all_sections
 
 INPUTS = 300
 """Of each section: figures look the same on more."""
@@ -15,7 +14,7 @@ INPUTS = 300
 
 def drawing_sections() -> list[str]:
     """Sections whose file draws a figure."""
-    files = {one.name: importlib.import_module(one.make.__module__).__file__ for one in all_sections()}
+    files = {one.name: importlib.import_module(one.make.__module__).__file__ for one in sections.all_sections()}
     return [name for name, path in files.items() if path and "add_figure" in Path(path).read_text()]
 
 

@@ -9,9 +9,7 @@ from browser import Page, find_browser
 from standins import NAMES, standin
 
 import interp
-from interp.report import Report
-from interp.report.items import WORDS
-from interp.report.sections import all_sections
+from interp.report import Report, items, sections
 from interp.support import figures
 from interp.support.figures.automata import automaton
 from interp.support.words import fitting
@@ -36,7 +34,7 @@ def test_every_card_is_short(name: str) -> None:
     report = interp.analyze(model, sections=[one for one in CHEAP if one in set(known)])
     words = counted(report)
     assert {"task", "what", "proof"} <= set(words)
-    assert all(n <= WORDS[about] for about, n in words.items()), words
+    assert all(n <= items.WORDS[about] for about, n in words.items()), words
     assert report.verdict.split() == [word for one in report.first_screen for word in one.text.split()]
     shown = re.findall(r'<section class="verdict".*?</section>', report.html(), re.DOTALL)
     assert len(shown) == 1
@@ -69,7 +67,7 @@ def test_a_section_says_nothing_of_what_is_not_there() -> None:
     """No sentence of the code of sections begins by saying that there is none, or that nothing was found."""
     import inspect
 
-    for one in all_sections():
+    for one in sections.all_sections():
         source = inspect.getsource(inspect.getmodule(one.make))  # type: ignore[arg-type]
         assert not re.search(
             r'"(No feature explains|No two heads|No explanation has been|The \{which\} has no)', source
@@ -90,7 +88,7 @@ def test_the_longest_first_screen_fits_a_screen(page: Page, tmp_path: Path) -> N
     bars = figures.bars(pd.DataFrame({"x": list("abc"), "y": [1.0, 2.0, 4.0]}), "x", "y")
     pictures = {"what": automaton([[0, 1], [1, 0]], ["no", "yes"], "01"), "where": bars, "proof": bars}
     report.heading("Parts", "Words.")
-    for about, most in WORDS.items():
+    for about, most in items.WORDS.items():
         text = " ".join(["A sentence of seven words is here."] * (int(most) // 7))
         if about == "how":
             text = "Explained.\n\n1. " + text.replace(". A", ".\n2. A", 1) + "\n\nThe rest is below."

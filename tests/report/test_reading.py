@@ -5,10 +5,8 @@ import pandas as pd
 import plotly.io
 import pytest
 
-from interp.report import Report
-from interp.report.reading import finding, instead
-from interp.support import figures
-from interp.support.words import joined, number
+from interp.report import Report, reading
+from interp.support import figures, words
 
 
 def bars(values):
@@ -36,17 +34,17 @@ def bars(values):
     ],
 )
 def test_figures_that_show_nothing(figure, says):
-    assert instead(figure) == says
+    assert reading.instead(figure) == says
     packed = plotly.io.from_json(figure.to_json(), skip_invalid=True)  # as a saved figure comes back
-    assert instead(packed) == says
+    assert reading.instead(packed) == says
 
 
 def test_what_is_shown():
-    assert finding(bars([0.2, 0.9, 0.4])) == "3 bars of accuracy: the least is 0.2 (h0), the largest 0.9 (h1)."
+    assert reading.finding(bars([0.2, 0.9, 0.4])) == "3 bars of accuracy: the least is 0.2 (h0), the largest 0.9 (h1)."
     cells = figures.heatmap([[1.0, -2.0], [3.0, 4.0]], "ab", "cd", "x", "y", "score")
-    assert finding(cells) == "4 cells of score: the least is −2 (c, b), the largest 4 (d, b)."
+    assert reading.finding(cells) == "4 cells of score: the least is −2 (c, b), the largest 4 (d, b)."
     dots = figures.scatter(pd.DataFrame({"x": [1, 2, 3], "y": [4, 7, 5]}), "x", "y")
-    assert finding(dots) == "3 dots; x from 1 to 3, y from 4 to 7."
+    assert reading.finding(dots) == "3 dots; x from 1 to 3, y from 4 to 7."
 
 
 def test_a_sentence_takes_the_place_of_such_a_figure():
@@ -67,8 +65,8 @@ def test_a_sentence_takes_the_place_of_such_a_figure():
     ],
 )  # fmt: skip
 def test_numbers_are_1_only_if_they_are(value, says):
-    assert number(value) == says
+    assert words.number(value) == says
 
 
 def test_lists():
-    assert [joined("a"), joined("ab"), joined("abc")] == ["a", "a and b", "a, b and c"]
+    assert [words.joined("a"), words.joined("ab"), words.joined("abc")] == ["a", "a and b", "a, b and c"]

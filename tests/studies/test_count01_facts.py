@@ -7,9 +7,7 @@ from shared.count01_facts import PAPER, compare, facts
 
 import interp
 from interp.families.count01.planes import head_planes
-from interp.measures.attention_ratios import token_ratios
-from interp.measures.heads import head_outputs, learned_accuracy
-from interp.measures.separation import fit_separator
+from interp.measures import attention_ratios, heads, separation
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +33,14 @@ def test_facts_are_counts_of_heads_and_pairs(model) -> None:
         for a, b in combinations(range(16), 2)
     ]
     assert found.improved_pairs == sum(improved) / 120
-    ratios = token_ratios(model).loc[good]
+    ratios = attention_ratios.token_ratios(model).loc[good]
     assert (found.w01_low, found.w01_high) == (ratios["w01"].min(), ratios["w01"].max())
     assert found.w02_above_10 == (ratios["w02"] > 10).mean()
-    ends = head_outputs(model, model.task.dataset("test"), read=1)
+    ends = heads.head_outputs(model, model.task.dataset("test"), read=1)
     for size, name in ((1, "singles"), (2, "pairs")):
         groups = list(combinations(range(16), size))
-        assert found[f"eos_{name}"] == sum(learned_accuracy(ends, one) == 1 for one in groups) / len(groups), size
-    whole = head_outputs(model, model.task.dataset("test"))
+        assert found[f"eos_{name}"] == sum(heads.learned_accuracy(ends, one) == 1 for one in groups) / len(groups), size
+    whole = heads.head_outputs(model, model.task.dataset("test"))
     right = whole.contributions.sum(1) + whole.bias + whole.skip
     assert found.accuracy == float((right.argmax(1) == whole.labels).double().mean())
     assert compare(facts(model))["mean"].tolist() == pytest.approx(found.tolist(), nan_ok=True)
@@ -50,7 +48,7 @@ def test_facts_are_counts_of_heads_and_pairs(model) -> None:
 
 def test_planes_hold_outputs_value_vectors_and_separators(model) -> None:
     train, test = model.task.sample(200, "train", seed=1), model.task.sample(50, "train", seed=2)
-    fitted, tested = head_outputs(model, train), head_outputs(model, test)
+    fitted, tested = heads.head_outputs(model, train), heads.head_outputs(model, test)
     planes = head_planes(model, fitted, tested)
     mine = planes.points[planes.points["head"] == 3]
     assert mine[["x", "y"]].to_numpy() == pytest.approx(tested.z[:, 3].numpy())
@@ -60,5 +58,5 @@ def test_planes_hold_outputs_value_vectors_and_separators(model) -> None:
     at = (test.tokens[0] == 3).nonzero()[0, 0]
     vector = planes.values[(planes.values["head"] == 3) & (planes.values["token"] == "2")][["x", "y"]].to_numpy()[0]
     assert vector == pytest.approx(cache["v", 0][0, at, 3].detach().numpy(), abs=1e-5)
-    w, b = fit_separator(fitted.z[:, 3].numpy(), fitted.labels.numpy())
+    w, b = separation.fit_separator(fitted.z[:, 3].numpy(), fitted.labels.numpy())
     assert planes.lines[3] == pytest.approx((*w, b))

@@ -9,9 +9,8 @@ import torch
 
 from interp.errors import InterpError, UnsupportedError
 from interp.families.algorithmic import Addition, MaxOfK, ModularAddition
-from interp.tasks import Batch
+from interp.tasks import Batch, structure
 from interp.tasks.automata import SAMPLED, Automaton, Read, declared
-from interp.tasks.structure import compare
 
 
 class Changed(Addition):
@@ -28,7 +27,7 @@ class Changed(Addition):
 def test_tables_hold_every_input_once_with_its_labels() -> None:
     task = Addition(digits=2, base=4)
     (paths,) = declared(task)
-    assert compare(task, [paths]) == ()
+    assert structure.compare(task, [paths]) == ()
     rows = torch.cat(list(paths.every()))
     listed = torch.cat([batch.tokens for batch in task.inputs()])
     assert sorted(rows.tolist()) == sorted(listed.tolist())
@@ -47,7 +46,7 @@ def test_draws_are_inputs_and_about_equally_likely() -> None:
 
 
 def test_what_was_not_compared_is_said() -> None:
-    (said,) = compare(Addition(), declared(Addition()))
+    (said,) = structure.compare(Addition(), declared(Addition()))
     assert f"{SAMPLED:,}" in said
 
 
@@ -76,7 +75,7 @@ def step_of(change: Callable[[Any, int, int, Any], Any]) -> Callable[[Automaton]
 def test_an_automaton_that_is_not_the_task_is_refused(change: Callable[[Automaton], Automaton], reason: str) -> None:
     task = Changed(change)
     with pytest.raises((UnsupportedError, InterpError), match=reason):
-        compare(task, declared(task))
+        structure.compare(task, declared(task))
 
 
 def test_a_task_without_an_automaton_says_so() -> None:

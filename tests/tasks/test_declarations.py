@@ -10,8 +10,7 @@ from interp.families.count01 import Count01
 from interp.families.histogram import Histogram
 from interp.families.languages import Dyck1, First, One, Palindrome, Parity
 from interp.families.memorization import Bigram, LookupTask
-from interp.tasks import Batch, Task
-from interp.tasks.structure import lacks
+from interp.tasks import Batch, Task, structure
 
 TASKS: list[Task] = [
     Count01(), Histogram(T=5, L=3), Histogram(T=5, L=3, bos=True), First(length=4), Parity(length=4, shortest=2),
@@ -20,10 +19,10 @@ TASKS: list[Task] = [
 
 
 def test_what_every_task_has_is_declared_by_those_that_set_it() -> None:
-    assert lacks(Count01(), ("counted", "count_ranges", "label_counts")) is None
-    assert lacks(Parity(length=4), ("counted", "multisets")) == "task parity declares no counted, multisets"
-    assert lacks(Histogram(T=5, L=3), (("readout", "all"), "counted")) is None
-    assert lacks(Count01(), ("counted", ("readout", "all"))) == "task count01 declares no readout = 'all'"
+    assert structure.lacks(Count01(), ("counted", "count_ranges", "label_counts")) is None
+    assert structure.lacks(Parity(length=4), ("counted", "multisets")) == "task parity declares no counted, multisets"
+    assert structure.lacks(Histogram(T=5, L=3), (("readout", "all"), "counted")) is None
+    assert structure.lacks(Count01(), ("counted", ("readout", "all"))) == "task count01 declares no readout = 'all'"
 
 
 @pytest.mark.parametrize("task", TASKS, ids=repr)

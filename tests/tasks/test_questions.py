@@ -3,9 +3,8 @@
 import pytest
 
 from interp.errors import InterpError
-from interp.tasks import Questions
+from interp.tasks import Questions, task_checks
 from interp.tasks.generates import Generates
-from interp.tasks.task_checks import check_made
 
 
 class Doubled(Questions):
@@ -30,7 +29,7 @@ def test_rows_are_questions_and_answers_and_labels_what_follows(start: str | int
             return ["a>", "ab>"] if start == ">" else ["ab>"]
 
     task = Some()
-    check_made(task)
+    task_checks.check_made(task)
     batch = next(iter(task.inputs()))
     assert [task.format(row[:n].tolist()) for row, n in zip(batch.tokens, batch.lengths)][-1] == "ab>aabb."
     said = ["".join("-" if c < 0 else task.answer_words[c] for c in row) for row in task.classes(batch).tolist()]

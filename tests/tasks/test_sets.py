@@ -5,9 +5,7 @@ import torch
 
 import interp
 from interp.models.architecture.answers import Decision, correct, decide, losses, margins
-from interp.tasks import IGNORED, Batch, Generates, NextSymbols
-from interp.tasks.sets import pack_sets, set_word, unpack_sets
-from interp.tasks.task_checks import check_made
+from interp.tasks import IGNORED, Batch, Generates, NextSymbols, sets, task_checks
 from interp.training.engines.reference import batch_loss
 
 
@@ -28,14 +26,14 @@ class EvenOnes(NextSymbols):
 
 def test_sets_are_integers() -> None:
     members = torch.rand(3, 4, 62, generator=torch.Generator().manual_seed(0)) < 0.5
-    classes = pack_sets(members)
+    classes = sets.pack_sets(members)
     assert (classes >= 0).all()
-    assert unpack_sets(classes, 62).equal(members)
-    assert pack_sets(torch.tensor([[True, False, True]])).tolist() == [5]
-    assert set_word(5, ("a", "b", "c")) == "{a, c}"
-    assert set_word(0, ("a",)) == "{}"
+    assert sets.unpack_sets(classes, 62).equal(members)
+    assert sets.pack_sets(torch.tensor([[True, False, True]])).tolist() == [5]
+    assert sets.set_word(5, ("a", "b", "c")) == "{a, c}"
+    assert sets.set_word(0, ("a",)) == "{}"
     with pytest.raises(interp.InterpError, match="sets of 63 outputs"):
-        pack_sets(torch.zeros(1, 63, dtype=torch.bool))
+        sets.pack_sets(torch.zeros(1, 63, dtype=torch.bool))
 
 
 def test_a_set_is_right_where_every_sign_is() -> None:
@@ -56,7 +54,7 @@ def test_a_set_is_right_where_every_sign_is() -> None:
 
 def test_next_symbols_of_each_prefix() -> None:
     task = EvenOnes()
-    check_made(task)
+    task_checks.check_made(task)
     batch = task.batch(torch.tensor([[0, 1, 1, 2]]))
     assert batch.labels.tolist() == [[7, 3, 7, -1]]
     assert task.classes(batch).tolist() == [[7, 3, 7, IGNORED]]
@@ -120,7 +118,7 @@ def test_sets_are_named_by_their_members() -> None:
 def test_wrong_declarations_are_refused(change: dict[str, object], words: str) -> None:
     kind = type("Wrong", (EvenOnes,), change)
     with pytest.raises(interp.InterpError, match=words):
-        check_made(kind())
+        task_checks.check_made(kind())
 
 
 @pytest.mark.parametrize("wrong", [(0, None, 3), ("=", None, 0), (True, None, 2)])

@@ -18,10 +18,9 @@ from interp.errors import InterpError, check_size
 from interp.families.algorithmic.tasks import modular_addition
 from interp.families.count01 import Count01
 from interp.models.spec import TaskRef
-from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
+from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry, task_checks
 from interp.tasks.registry import load_plug_ins
 from interp.tasks.task import tensors_sha256
-from interp.tasks.task_checks import check_made
 
 
 class Sums(Task):
@@ -236,7 +235,7 @@ def test_a_task_that_states_labels_needs_no_classes_or_outputs() -> None:
     batch = task.batch(torch.tensor([[1, 0, 1, 2]]))
     assert task.classes(batch).tolist() == [[1, 1, 0, IGNORED]]
     assert task.answers(task.classes(batch), batch.tokens).tolist() == [[1, 1, 0, IGNORED]]
-    check_made(task)
+    task_checks.check_made(task)
 
 
 def test_one_label_per_row_stands_where_the_answer_is_read() -> None:
@@ -251,7 +250,7 @@ def test_one_label_per_row_stands_where_the_answer_is_read() -> None:
         [IGNORED, IGNORED, 0, IGNORED],
         [IGNORED, IGNORED, IGNORED, 1],
     ]
-    check_made(task)
+    task_checks.check_made(task)
 
     class Everywhere(Last):
         name, readout = "base-everywhere", "all"
@@ -282,7 +281,7 @@ class Residues(Task):
 def test_members_may_be_set_in_init_where_parameters_decide_them() -> None:
     for p in (3, 5):
         task = Residues(p=p)
-        check_made(task)
+        task_checks.check_made(task)
         assert (task.n_out, task.n_classes, task.n_inputs) == (p, p, 100)
         assert task.answer_words[-1] == f"{p - 1} mod {p}"
         assert task.describe == f"The sum modulo {p}."

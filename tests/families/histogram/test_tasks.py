@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import interp
-from interp.families.histogram import Histogram
-from interp.families.histogram.tasks import count_distribution
+from interp.families.histogram import Histogram, tasks
 from interp.tasks import IGNORED
 
 
@@ -35,7 +34,7 @@ def exact_by_recursion(sampler, L):
 @pytest.mark.parametrize("L", [1, 2, 5, 10])
 def test_the_stated_distribution(sampler, L):
     expected = exact_by_recursion(sampler, L)
-    assert count_distribution(sampler, L) == expected
+    assert tasks.count_distribution(sampler, L) == expected
     if L > 2:
         flat = Fraction(1, L)
         assert expected == (
@@ -146,4 +145,4 @@ def test_the_task_is_known_by_name():
     assert table.loc["histogram", "family"] == "histogram"
     task = Histogram(T=8, bos=True)
     assert dict(task.ref.parameters) == {"T": 8, "bos": True}
-    assert np.isclose(float(sum(count_distribution("published", 10).values())), 1)
+    assert np.isclose(float(sum(tasks.count_distribution("published", 10).values())), 1)

@@ -3,9 +3,8 @@
 import pytest
 
 import interp
-from interp.families.languages import One
+from interp.families.languages import One, sections
 from interp.families.languages.constructions.learned import learned_spec
-from interp.families.languages.sections import is_exact
 from interp.models.subject import Subject
 from interp.report.sections.base import Study
 
@@ -13,7 +12,7 @@ from interp.report.sections.base import Study
 def test_only_a_construction_is_exact():
     trained = interp.build(learned_spec(One(length=6), "first"))
     for model, exact in ((interp.build("languages/one"), True), (trained, False)):
-        assert is_exact(Study(Subject.of(model))) is exact
+        assert sections.is_exact(Study(Subject.of(model))) is exact
 
 
 @pytest.mark.slow

@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 import interp
-from interp.families.languages import Parity
-from interp.families.languages.training import held_out_strings
+from interp.families.languages import Parity, training
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import IGNORED, Batch, make_task
 from interp.training.data import targets
@@ -73,7 +72,7 @@ def test_engines_train_the_references_models(name: str) -> None:
         for (key, parameter), (_, wanted) in zip(mine.named_parameters(), its.named_parameters()):
             torch.testing.assert_close(parameter, wanted, rtol=1e-8, atol=1e-8, msg=key)
         assert mine.history["loss"].to_list()[1:] == pytest.approx(its.history["loss"].to_list()[1:], rel=1e-9)
-        held_out = held_out_strings(spec, task)
+        held_out = training.held_out_strings(spec, task)
         right = (mine.predict(held_out.tokens) == held_out.labels).double().mean()
         assert mine.history["accuracy"].iloc[-1] == pytest.approx(float(right), abs=1e-12)
 
@@ -142,6 +141,6 @@ def test_labels_in_other_units_are_counted_as_the_task_says() -> None:
     fast, slow = (train(spec, [0], task=task, engine=one)[0] for one in ("encoder", "reference"))
     for (key, parameter), (_, wanted) in zip(fast.named_parameters(), slow.named_parameters()):
         torch.testing.assert_close(parameter, wanted, rtol=1e-8, atol=1e-8, msg=key)
-    held_out = held_out_strings(spec, task)
+    held_out = training.held_out_strings(spec, task)
     right = fast.predict(held_out.tokens) == task.batch(held_out.tokens).labels
     assert fast.history["accuracy"].iloc[-1] == pytest.approx(float(right.double().mean()), abs=1e-12)

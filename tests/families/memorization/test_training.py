@@ -10,9 +10,8 @@ from context_specs import EXACT, SPECS, TASK
 from numpy_forward import forward
 
 import interp
-from interp.families.memorization import bigram, kgram, lookup, rank_d_optimum, table
+from interp.families.memorization import bigram, kgram, lookup, rank_d_optimum, table, training
 from interp.families.memorization.constructions.models import memorization_spec
-from interp.families.memorization.training import context_logits
 from interp.models.architecture.parameters import initialize
 from interp.models.spec import Layer, ModelSpec, TaskRef, Training
 from interp.training.train import train_parameters
@@ -30,9 +29,9 @@ def test_the_stacked_forward_is_the_numpy_forward(name: str) -> None:
             for one in drawn
         ]
     )
-    close(context_logits(spec, TASK, stacked, contexts[None]), expected, atol=1e-12)
+    close(training.context_logits(spec, TASK, stacked, contexts[None]), expected, atol=1e-12)
     own = torch.stack([contexts, contexts.flip(0)])  # each model its own contexts
-    close(context_logits(spec, TASK, stacked, own)[1], expected[1, ::-1], atol=1e-12)
+    close(training.context_logits(spec, TASK, stacked, own)[1], expected[1, ::-1], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", SPECS)

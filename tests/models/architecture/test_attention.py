@@ -12,8 +12,7 @@ from numpy_forward import forward
 from torch import Tensor
 
 from interp.families.count01 import Count01
-from interp.models.architecture import blocks
-from interp.models.architecture.parameters import parameter_shapes
+from interp.models.architecture import blocks, parameters
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import forward as hooked
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef
@@ -36,7 +35,7 @@ PAD = 7
 
 def weights(spec: ModelSpec) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(1)
-    shapes = parameter_shapes(spec, make_task(spec.task))
+    shapes = parameters.parameter_shapes(spec, make_task(spec.task))
     return {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
 
 

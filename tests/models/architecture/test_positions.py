@@ -8,8 +8,7 @@ from torch import Tensor
 
 import interp
 from interp.errors import InterpError, SpecError
-from interp.models.architecture.formulas import position_formula
-from interp.models.architecture.parameters import parameter_shapes
+from interp.models.architecture import formulas, parameters
 from interp.models.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import make_task
 
@@ -22,7 +21,7 @@ LENGTHS = (5, 3, 1)
 
 def make(spec: ModelSpec) -> interp.TaskModel:
     generator = torch.Generator().manual_seed(2)
-    shapes = parameter_shapes(spec, make_task(spec.task))
+    shapes = parameters.parameter_shapes(spec, make_task(spec.task))
     weights = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
     return interp.TaskModel(spec, tensors=weights)
 
@@ -69,7 +68,7 @@ def test_formulas_see_the_true_length_of_each_row() -> None:
 @pytest.mark.parametrize("name", ["sinusoidal", "first", "parity", "halves", "mirror", "mirror-doubled"])
 def test_the_model_holds_the_formula(name: str) -> None:
     i = torch.arange(5, dtype=torch.float64).expand(1, -1)
-    wanted = position_formula(name)(i, torch.tensor([[5.0]], dtype=torch.float64), 6)
+    wanted = formulas.position_formula(name)(i, torch.tensor([[5.0]], dtype=torch.float64), 6)
     assert positions(SPEC.replace(positions=name), TOKENS[:1]).equal(wanted)
 
 

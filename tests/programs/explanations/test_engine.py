@@ -16,10 +16,8 @@ from interp.measures.runs import Part, reads_of
 from interp.models.subject import Subject
 from interp.programs import quantize
 from interp.programs.decompile import decompile, program_of
-from interp.programs.explanations import Explanation, engine
+from interp.programs.explanations import Explanation, causal, engine, explanation
 from interp.programs.explanations.bench import STEPS_PER_SECOND, Bench, Steps
-from interp.programs.explanations.causal import reads_more
-from interp.programs.explanations.explanation import GIVEN
 from interp.programs.explanations.findings import USED, Cancelling, PartRole, StandIns, VariableRole
 from interp.programs.interchange import FreshInputs, Interchanger, interchanged, same_partition
 from interp.programs.language import NEVER, Head, Linear, Program, Sums
@@ -168,17 +166,17 @@ def test_a_part_that_reads_more_is_told() -> None:
     first = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token", str(head))
     eye = tuple(tuple(float(i == j) for j in range(4)) for i in range(4))
     program = Program(tuple("abcd"), 3, True, (first,), Linear("answer", ("first",), (eye,), (0.0,) * 4, tuple("abcd")))
-    (more,) = reads_more(reading, program, {}, ())
+    (more,) = causal.reads_more(reading, program, {}, ())
     assert more.reader == "the readout"
     assert more.left < 0.9
     assert more.most in map(str, others)
     assert more.left <= more.alone < 1
     role = PartRole(str(others[0]), "stands in", like=str(head))
-    assert reads_more(reading, program, {others[0]: role}, ()) == ()
+    assert causal.reads_more(reading, program, {others[0]: role}, ()) == ()
     both = VariableRole("", (str(head), str(others[0])), "", Interchange.none())
-    assert reads_more(reading, program, {}, [both]) == ()
+    assert causal.reads_more(reading, program, {}, [both]) == ()
     apart = replace(program, steps=(first, replace(first, name="second", part=str(others[0]))))
-    assert reads_more(reading, apart, {}, [both]) == (more,)  # the answer does not say that it reads the second
+    assert causal.reads_more(reading, apart, {}, [both]) == (more,)  # the answer does not say that it reads the second
 
 
 def test_what_misleads_has_several_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +384,7 @@ def test_an_explanation_does_not_hang_on_the_clock() -> None:
     model = interp.load("count01/paper")
     one, other = interp.explain(model), interp.explain(model, seconds=10_000.0)
     assert one == other
-    assert one.level in GIVEN
+    assert one.level in explanation.GIVEN
     used = {part.part for part in one.parts if part.status != "not used"}
     assert not used & {f"head 0.{head}" for head in (0, 1, 2, 7, 8, 9, 11, 15)}
 

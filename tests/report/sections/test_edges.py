@@ -6,8 +6,7 @@ from report.sections.standin_report import one_section
 from standins import standin
 
 import interp
-from interp.measures.edges import DIGITS
-from interp.measures.minimal_pairs import make_pairs, pairs_from
+from interp.measures import edges, minimal_pairs
 from interp.models.subject import Subject
 from interp.report.sections.base import Study, availability
 from interp.report.sections.circuits import describe_pairs
@@ -15,14 +14,14 @@ from interp.report.sections.circuits import describe_pairs
 
 def test_strongest_edge() -> None:
     study, report = one_section("recall", "edges", inputs=16)
-    n = len(make_pairs(study.subject, 16))
+    n = len(minimal_pairs.make_pairs(study.subject, 16))
     table = report.tables["edges"]
     first = table.iloc[0]
     assert report.facts["strongest_edge"] == f"{first['sender']} -> {first['receiver']}"
     assert f"On {n} pairs with one token changed" in report.html()
     assert "made on 16 inputs only (split test, seed 0), the strongest edge is from" in report.html()
     largest = table.drop(columns=["sender", "receiver"]).abs().max(axis=1)
-    assert largest.round(DIGITS).is_monotonic_decreasing
+    assert largest.round(edges.DIGITS).is_monotonic_decreasing
     assert isinstance(report.figures["edges"].data[0].z.shape, tuple)
 
 
@@ -30,7 +29,7 @@ def test_what_pairs_of_one_length_cannot_show() -> None:
     subject = Subject.of(interp.load("count01/minimal"))
 
     def said(clean: str, corrupted: str, kind: str) -> str:
-        return describe_pairs({kind: pairs_from(subject, clean, corrupted)})
+        return describe_pairs({kind: minimal_pairs.pairs_from(subject, clean, corrupted)})
 
     blind = " (inputs of one length, so an edge that only carries the length has effect 0)"
     assert said("[BOS]1101=", "[BOS]0101=", "changed") == f"1 pair with one token changed{blind}"

@@ -10,9 +10,8 @@ from interp.errors import InterpError
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import IGNORED, make_task
-from interp.training.data import fresh_epoch, targets
-from interp.training.engines import vmap
-from interp.training.engines.reference import batch_loss
+from interp.training import data, engines
+from interp.training.engines import reference
 from interp.training.engines.vmap import VmapEngine, targets_of
 from interp.training.train import choose_engine, train
 
@@ -81,7 +80,7 @@ def test_outputs_and_gradients_are_those_of_the_task_model(name: str) -> None:
     engine = VmapEngine(spec, task, [3, 4], CPU, torch.float64)
     (group,) = engine.groups
     batch = task.sample(7, "train", seed=2)
-    reads = targets_of(batch.tokens, targets(spec, task, batch))
+    reads = targets_of(batch.tokens, data.targets(spec, task, batch))
     found = engine.logits(group, reads.tokens, reads.at)
     both = type(reads)(*(part.expand(2, *part.shape) for part in (reads.tokens, reads.at, reads.classes)))
     engine.losses(group, both).sum().backward()
@@ -90,7 +89,7 @@ def test_outputs_and_gradients_are_those_of_the_task_model(name: str) -> None:
         wanted = model(batch.tokens).gather(1, reads.at[..., None].expand(-1, -1, found.shape[-1]))
         read = reads.classes != IGNORED
         torch.testing.assert_close(found[index][read], wanted[read], rtol=1e-10, atol=1e-10)
-        batch_loss(model, batch).backward()
+        reference.batch_loss(model, batch).backward()
         for key, parameter in model.named_parameters():
             if parameter.requires_grad:
                 torch.testing.assert_close(group.leaves[key].grad[index], parameter.grad, rtol=1e-10, atol=1e-10)
@@ -114,7 +113,7 @@ def test_accuracy_does_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPa
     batch = task.sample(11, "test", seed=2)
     engine = VmapEngine(spec, task, [3, 4], CPU, torch.float64)
     engine.held_out = batch
-    monkeypatch.setattr(vmap, "SCORES_AT_ONCE", 1)  # a row at a time
+    monkeypatch.setattr(engines.vmap, "SCORES_AT_ONCE", 1)  # a row at a time
     wanted = [
         float((TaskModel(spec, seed=seed).predict(batch.tokens) == batch.labels).double().mean()) for seed in (3, 4)
     ]
@@ -164,7 +163,7 @@ def test_decoupled_weight_decay_shrinks_what_has_no_gradient() -> None:
     recipe = Training(epochs=1, batch_size=3, data="fresh", samples_per_epoch=3, learning_rate=0.5, optimizer="adamw",
                       weight_decay=0.25, init="torch")  # fmt: skip
     spec = spec_of(TaskRef(name="max-of-k", parameters={"v": 40}), [{}], readout_at="=", origin=recipe)
-    rows = fresh_epoch(spec, make_task(spec.task), seed=1, epoch=1).tokens
+    rows = data.fresh_epoch(spec, make_task(spec.task), seed=1, epoch=1).tokens
     for engine in ("vmap", "reference"):
         (model,) = train(spec, [1], engine=engine)
         shrunk = TaskModel(spec, seed=1).embed.W_E * (1 - 0.5 * 0.25)

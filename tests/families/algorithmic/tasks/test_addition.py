@@ -7,9 +7,7 @@ import torch
 
 from interp.errors import InterpError
 from interp.families.algorithmic import Addition
-from interp.tasks import IGNORED
-from interp.tasks.automata import declared
-from interp.tasks.structure import compare
+from interp.tasks import IGNORED, automata, structure
 
 FORMATS = [
     dict(zip(("order", "answer_order", "lead", "plus", "equals", "end"), chosen))
@@ -58,8 +56,8 @@ def test_rows_and_labels_against_python(form: dict[str, str]) -> None:
 @pytest.mark.parametrize("form", FORMATS[::5] + FORMATS[-1:], ids=lambda form: " ".join(form.values()))
 def test_the_automaton_is_the_task(form: dict[str, str]) -> None:
     task = Addition(digits=2, base=3, **form)
-    (paths,) = declared(task)
-    assert compare(task, [paths]) == ()
+    (paths,) = automata.declared(task)
+    assert structure.compare(task, [paths]) == ()
     assert paths.n_inputs == 81
 
 

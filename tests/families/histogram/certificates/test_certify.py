@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import interp
-from interp.certificates import Certificate
-from interp.certificates.certificate import refusal_of
+from interp.certificates import Certificate, certificate
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram import Histogram
+from interp.families.histogram.certificates import certify
 from interp.families.histogram.certificates import certify as histogram
-from interp.families.histogram.certificates.certify import _highest, _thresholds, check
 from interp.families.histogram.certificates.tables import TAKES, rounding_bound, tables_of
 from interp.families.histogram.constructions.models import VARIANTS, histogram_spec
 from interp.families.histogram.theory.ranges import MixingKind
@@ -242,7 +241,7 @@ def test_rounding_bound_holds_and_is_no_wild_guess(kind: MixingKind) -> None:
     model = interp.build(histogram_spec(kind, task, 5, 7, "float32"), seed=4)
     draw_each(model)
     tables = tables_of(model)
-    bound = rounding_bound(model, tables, _highest(tables), torch.float32)
+    bound = rounding_bound(model, tables, certify._highest(tables), torch.float32)
     rows = np.random.default_rng(0).integers(0, 8, (4000, 6))
     batch = task.of_sequences(torch.from_numpy(rows))
     bos = int(task.bos)
@@ -280,7 +279,7 @@ def test_refusals_say_why() -> None:
 def test_a_new_way_to_attend_is_refused(field: str) -> None:
     spec = histogram_spec("dot", Histogram(), 4, 2)
     layer = spec.layers[0].model_copy(update={field: "sparse"})
-    reason = refusal_of(spec.model_copy(update={"layers": (layer,)}), TAKES)
+    reason = certificate.refusal_of(spec.model_copy(update={"layers": (layer,)}), TAKES)
     assert reason is not None
     assert f"{field} = 'sparse'" in reason
 
@@ -337,7 +336,7 @@ def test_at_full_size_the_error_bounds_of_count_nine_hold(kind: MixingKind) -> N
 def test_a_margin_must_exceed_rounding_of_model_and_proof(dtype: str) -> None:
     """In float64 both compute alike: the need is at least the proof's own slack, and the model's rounding beside it."""
     model = interp.build("histogram/dot-softmax-exact", T=5, L=4).to(getattr(torch, dtype))
-    need, slack = _thresholds(model, tables_of(model))
+    need, slack = certify._thresholds(model, tables_of(model))
     assert (slack > 0).all()
     assert (need > slack).all()
 
@@ -345,15 +344,15 @@ def test_a_margin_must_exceed_rounding_of_model_and_proof(dtype: str) -> None:
 def test_wrong_tables_do_not_refute_a_right_model() -> None:
     model = interp.build("histogram/dot-exact", T=4, L=3)
     tables, slack = tables_of(model), np.zeros((4, 3, model.spec.n_out or 3))
-    assert check(model, tables, [0, 1, 1], 0, slack) is None
+    assert certify.check(model, tables, [0, 1, 1], 0, slack) is None
     tables.lead_bias[:] -= 1e6
-    assert check(model, tables, [0, 1, 1], 0, slack) is None
+    assert certify.check(model, tables, [0, 1, 1], 0, slack) is None
 
 
 def test_an_answer_wrong_in_tables_and_model_is_a_counterexample() -> None:
     model = interp.build("histogram/dot-exact", T=4, L=3)
     model.unembed.b_out.data[0] -= 1e6  # never "once"
-    found = check(model, tables_of(model), [0, 1, 1], 0, np.zeros((4, 3, model.spec.n_out or 3)))
+    found = certify.check(model, tables_of(model), [0, 1, 1], 0, np.zeros((4, 3, model.spec.n_out or 3)))
     assert "occurs once, right is 1, the model says 2" in found[1]
 
 
@@ -362,7 +361,7 @@ def test_the_first_of_equal_tokens_is_named() -> None:
     model = interp.build("histogram/dot-exact", T=4, L=3)
     model.unembed.b_out.data[1] -= 1e6  # never "twice"
     tables, slack = tables_of(model), np.zeros((4, 3, model.spec.n_out or 3))
-    texts = {found[1] for at in (0, 2) if (found := check(model, tables, [1, 0, 1], at, slack)) is not None}
+    texts = {found[1] for at in (0, 2) if (found := certify.check(model, tables, [1, 0, 1], at, slack)) is not None}
     assert len(texts) == 1
     assert "at position 0 occurs 2 times" in texts.pop()
 

@@ -16,9 +16,8 @@ from interp.certificates import check
 from interp.errors import InterpError, UnsupportedError
 from interp.families.histogram.occurrences import Occurrences, declared
 from interp.models.spec import TaskRef
-from interp.tasks import IGNORED, Batch, Task, register_task
+from interp.tasks import IGNORED, Batch, Task, register_task, structure
 from interp.tasks.registry import _REGISTRY
-from interp.tasks.structure import compare
 
 PLACES = [3, 0, 5, 1, 4]
 """Ids of the letters a to e, which stand for the histogram's 0 to 4; 2 is the mark, and 6 is used nowhere."""
@@ -157,7 +156,7 @@ def test_any_function_of_the_own_count_agrees_with_brute_force() -> None:
 )
 def test_what_a_task_declares_is_compared_with_its_labels(parameters: dict[str, Any], reason: str) -> None:
     with pytest.raises(UnsupportedError, match=reason.replace("^", r"\^")):
-        compare(task := Letters(**parameters), [declared(task)])
+        structure.compare(task := Letters(**parameters), [declared(task)])
 
 
 def test_one_deviating_label_in_78125_rows_is_found() -> None:
@@ -210,4 +209,4 @@ def test_samples_of_another_length_than_the_inputs_are_refused() -> None:
             return self.batch(torch.cat([batch.tokens, batch.tokens[:, -1:]], 1))
 
     with pytest.raises(InterpError, match=r"samples '.*' in split 'test', but does not list it among its inputs"):
-        compare(task := Longer(), [declared(task)])
+        structure.compare(task := Longer(), [declared(task)])

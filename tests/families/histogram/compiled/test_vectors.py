@@ -10,8 +10,7 @@ import pytest
 from closeness import close
 from numba import njit
 
-from interp.families.histogram.compiled import arrays, elementary, vectors
-from interp.families.histogram.compiled.layout import aligned, sources
+from interp.families.histogram.compiled import arrays, elementary, layout, vectors
 
 DTYPES = (np.float32, np.float64)
 
@@ -69,12 +68,12 @@ def compiled(code: str) -> tuple[Any, ...]:
 
 
 apply_exp, apply_log, apply_reductions, apply_store_totals, apply_transpose, apply_multiply, apply_multiply_column = (
-    compiled(sources())  # which imports all of them
+    compiled(layout.sources())  # which imports all of them
 )
 
 
 def random(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> np.ndarray:
-    out = aligned(shape, dtype)
+    out = layout.aligned(shape, dtype)
     out[...] = np.random.default_rng(seed).standard_normal(shape)
     return out
 
@@ -142,7 +141,7 @@ def test_products_equal_numpy(size: tuple[int, int, int], dtype: Any) -> None:
     b, before = random((k, width), dtype, 2), random((m, width), dtype, 3)
     for a in (random((m, k), dtype, 1), random((k, m), dtype, 1).T):
         for add in (False, True):
-            out = aligned((m, width), dtype)
+            out = layout.aligned((m, width), dtype)
             out[...] = before
             apply_multiply(out, a, b, m, k, n, add)
             wanted = a.astype(np.float64) @ b.astype(np.float64) + (before if add else 0)

@@ -7,8 +7,7 @@ import pytest
 import torch
 from closeness import close
 
-from interp.families.histogram.theory.frames import binary_code, off_diagonal, overlaps
-from interp.families.histogram.theory.ranges import token_mixing
+from interp.families.histogram.theory import frames, ranges
 from interp.models.constructions import construct
 
 
@@ -66,7 +65,7 @@ def test_lin_works_with_every_weight_up_to_the_limit(reference):
 def test_simplices_break_the_symmetric_condition_and_work():
     """Erratum 14: d = 29 from groups of 10, 11, 11; |overlap| 1/9 > 1/17; gap 0.011."""
     built = build("lin", T=32, L=10, d_model=29)
-    span = overlaps(built.tensors["embed.W_E"])
+    span = frames.overlaps(built.tensors["embed.W_E"])
     assert (span.lowest, span.highest) == pytest.approx((-1 / 9, 0), abs=1e-12)
     assert built.numbers["gap"] == pytest.approx(0.1 * (1 - 8 / 9))
     assert build("dot", T=32, L=10, d_model=30).numbers["gap"] == pytest.approx(1 - 8 / 9)
@@ -108,7 +107,7 @@ def test_counter_coordinate_needs_no_small_alpha():
 def test_dot_frame_of_eight_dimensions():
     """Erratum 16: d = 8 at T = 32, L = 10, overlaps about +-0.286 to +-0.357, gap 0.050; printed bound 12."""
     built = build("dot", T=32, L=10, d_model=8, p=32)
-    sizes = off_diagonal(built.tensors["embed.W_E"]).abs()
+    sizes = frames.off_diagonal(built.tensors["embed.W_E"]).abs()
     assert float(sizes.min()) == pytest.approx(0.286, abs=0.002)
     assert float(sizes.max()) == pytest.approx(0.357, abs=0.002)
     assert built.numbers["gap"] == pytest.approx(0.050, abs=0.001)
@@ -188,14 +187,14 @@ def test_dot_softmax_frames_reach_the_known_gaps(d, kappa, gap):
 
 def test_binary_code_without_bos_cannot_count():
     """Erratum 26: B.3.2 as described is false at T = 32, L = 10 for every kappa, with a threshold per token even."""
-    code = binary_code(32)
+    code = frames.binary_code(32)
     eye = torch.eye(code.shape[1], dtype=torch.float64)
     for kappa in np.linspace(-3, 40, 87):
-        found = token_mixing("dot-softmax", code, 10, W_Q=kappa * len(eye) ** 0.5 * eye, W_K=eye).ranges(code.T)
+        found = ranges.token_mixing("dot-softmax", code, 10, W_Q=kappa * len(eye) ** 0.5 * eye, W_K=eye).ranges(code.T)
         lo, hi = found.lo.diagonal(dim1=0, dim2=2), found.hi.diagonal(dim1=0, dim2=2)  # (count, token)
         rising, falling = lo[1:] > hi[:-1], hi[1:] < lo[:-1]
         assert not bool((rising.all(0) | falling.all(0)).all())
-    own = token_mixing("dot-softmax", code, 10, W_Q=25 * len(eye) ** 0.5 * eye, W_K=eye).ranges(code.T)
+    own = ranges.token_mixing("dot-softmax", code, 10, W_Q=25 * len(eye) ** 0.5 * eye, W_K=eye).ranges(code.T)
     share = own.lo.diagonal(dim1=0, dim2=2).amin(1) - 1
     assert share[:2].tolist() == pytest.approx([0.959, 0.977], abs=1e-3)  # with the largest near 1 for both counts
     assert float(own.hi.movedim(2, 1)[~torch.eye(32, dtype=torch.bool)].max()) - 1 == pytest.approx(0.83, abs=0.01)

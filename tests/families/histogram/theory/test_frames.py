@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from interp.errors import InterpError
-from interp.families.histogram.theory import frames
-from interp.families.histogram.theory.frame_search import frame_slack, stored_frames
+from interp.families.histogram.theory import frame_search, frames
 
 
 def direct_overlaps(frame):
@@ -67,15 +66,15 @@ def test_codes():
 def test_one_sided_bound_is_respected_by_every_frame_we_have():
     """Frames that satisfy the condition live at or above the bound; some reach it, so it is not vacuous."""
     reached = 0
-    for (criterion, T, _, d), frame in stored_frames().items():
+    for (criterion, T, _, d), frame in frame_search.stored_frames().items():
         bound = frames.squared_bound if criterion == "squared" else frames.one_sided_bound
         kind = "squared" if criterion == "squared" else "one-sided"
         for L in range(3, 20, 4):
-            if frame_slack(frame, kind, L) > 0:
+            if frame_search.frame_slack(frame, kind, L) > 0:
                 assert bound(T, L) <= d
                 reached += bound(T, L) == d
     assert reached
-    assert frame_slack(frames.simplex_sum(32, 2), "one-sided", 15) > 0
+    assert frame_search.frame_slack(frames.simplex_sum(32, 2), "one-sided", 15) > 0
     assert frames.one_sided_bound(32, 15) == 30  # two simplices of 16 points cannot be beaten
     assert [frames.one_sided_bound(*size) for size in ((32, 10), (16, 6), (64, 10), (64, 15), (10, 3))] == [
         28,
@@ -98,7 +97,7 @@ def test_random_frames_below_the_bound_never_satisfy_it(L):
             shift = 3 * torch.rand((), generator=generator, dtype=torch.float64)
             cloud = torch.randn(T, d, generator=generator, dtype=torch.float64)
             frame = torch.nn.functional.normalize(cloud + shift * cloud[:1], dim=1)
-            assert d >= bound or frame_slack(frame, "one-sided", L) <= 1e-5
+            assert d >= bound or frame_search.frame_slack(frame, "one-sided", L) <= 1e-5
 
 
 def test_bad_sizes_are_refused():

@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 import interp
-from interp.certificates.certify import method_for
-from interp.certificates.rounding import forward_with_bound
+from interp.certificates import certify, rounding
 from interp.families.languages import Parity
 from interp.families.languages.certificates import enumerated as strings_enumerated
 from interp.families.languages.certificates.enumerated import by_counts, strings
@@ -39,7 +38,7 @@ def test_float32_stays_within_its_bound(norm: str, activation: str) -> None:
         single = random_model(norm, activation, seed, "float32")
         double = TaskModel(single.spec, tensors={n: p.double() for n, p in single.named_parameters()}, dtype="float64")
         tokens = single.task.strings(40, 9, seed=seed).tokens
-        value, bound = forward_with_bound(single, tokens)
+        value, bound = rounding.forward_with_bound(single, tokens)
         with torch.no_grad():
             own, reference = single(tokens)[:, 0].double(), double(tokens)[:, 0]
         torch.testing.assert_close(value, reference, atol=1e-11, rtol=0)
@@ -52,7 +51,7 @@ def test_float32_stays_within_its_bound(norm: str, activation: str) -> None:
 @pytest.mark.parametrize(("name", "longest"), [("languages/parity-learned", 9), ("languages/first-learned", 6)])
 def test_learned_recognizers_get_an_answer(name: str, longest: int) -> None:
     model = interp.load(name, dtype="float64")
-    assert method_for(model).name == NAME
+    assert certify.method_for(model).name == NAME
     found = interp.certify(model, longest=longest)
     batch = model.task.enumerate_up_to(longest)
     right = model.predict(batch.tokens) == batch.labels

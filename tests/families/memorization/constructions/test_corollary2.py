@@ -9,17 +9,15 @@ from numpy_forward import table_forward
 
 from interp.errors import InterpError
 from interp.families.memorization.constructions.corollary2 import corollary2
-from interp.families.memorization.theory.attention_heads import attention_matrix
-from interp.families.memorization.theory.drawn_tables import dirichlet_table
-from interp.families.memorization.theory.optimum import rank_d_optimum
+from interp.families.memorization.theory import attention_heads, drawn_tables, optimum
 
 
 @pytest.mark.parametrize(("n", "order", "length", "rank"), [(4, 2, 5, 3), (3, 3, 6, 2), (2, 2, 8, 1), (5, 2, 4, 4)])
 @pytest.mark.thinned(3)
 def test_every_position_of_every_sequence(n, order, length, rank):
-    table = dirichlet_table(n, 6, order=order, seed=0)
+    table = drawn_tables.dirichlet_table(n, 6, order=order, seed=0)
     weights = corollary2(table, length, rank).weights
-    best = rank_d_optimum(table, rank)
+    best = optimum.rank_d_optimum(table, rank)
     row = {context: i for i, context in enumerate(table.contexts)}
     sequences = list(product(range(n), repeat=length))
     logits = table_forward(weights.tensors, sequences)
@@ -33,7 +31,7 @@ def test_every_position_of_every_sequence(n, order, length, rank):
 
 def test_erratum_9_least_number_of_heads_and_one_fewer():
     # P = ceil((N^k - 1) / (N - 1)): 5 heads for N = 4, k = 2; full rank and residual 7e-14 or less there.
-    table = dirichlet_table(4, 6, order=2, seed=0)
+    table = drawn_tables.dirichlet_table(4, 6, order=2, seed=0)
     weights = corollary2(table, 5, 3, spare=0.0).weights
     assert weights.numbers["n_heads"] == 5
     assert weights.numbers["logit_error"] < 1e-9
@@ -56,7 +54,7 @@ def test_erratum_9d_position_values_cannot_serve_all_positions():
     rows = []
     for end in range(k, length + 1):
         before = np.zeros((len(windows), end - k), dtype=int)
-        rows.append(attention_matrix(np.hstack([before, windows]), content, positions, W))
+        rows.append(attention_heads.attention_matrix(np.hstack([before, windows]), content, positions, W))
     stacked = np.vstack(rows)
     assert stacked.shape == (64, 18)
     target = np.tile(rng.normal(size=(16, 3)), (4, 1))
@@ -65,7 +63,7 @@ def test_erratum_9d_position_values_cannot_serve_all_positions():
 
 
 def test_bad_input():
-    table = dirichlet_table(3, 4, order=2, seed=0)
+    table = drawn_tables.dirichlet_table(3, 4, order=2, seed=0)
     for arguments, says in [
         ({"length": 1, "rank": 2}, "length is 1"),
         ({"length": 5}, "give d_model, or both"),
@@ -75,4 +73,4 @@ def test_bad_input():
         with pytest.raises(InterpError, match=says):
             corollary2(table, **arguments)
     with pytest.raises(InterpError, match="order is 1"):
-        corollary2(dirichlet_table(3, 4, seed=0), 5, 2)
+        corollary2(drawn_tables.dirichlet_table(3, 4, seed=0), 5, 2)

@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 from closeness import close
 
-from interp.families.memorization.theory import attention_heads
-from interp.families.memorization.theory.table import all_contexts
+from interp.families.memorization.theory import attention_heads, table
 
 
 def generic(n, k, d, heads, seed=0, spread=6.0):
     rng = np.random.default_rng(seed)
     W_QK = rng.normal(size=(heads, d, d)) * spread / (2 * np.sqrt(d))
-    return np.array(all_contexts(n, k)), rng.normal(size=(n, d)), rng.normal(size=(k, d)), W_QK
+    return np.array(table.all_contexts(n, k)), rng.normal(size=(n, d)), rng.normal(size=(k, d)), W_QK
 
 
 def exact_rank(n, k, d, heads, seed=0):

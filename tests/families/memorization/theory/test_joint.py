@@ -1,14 +1,13 @@
 import numpy as np
 import pytest
 
-from interp.families.memorization import kl_divergence, least_squares
-from interp.families.memorization.theory import joint
-from interp.families.memorization.theory.drawn_tables import dirichlet_table, low_rank_table
+from interp.families.memorization import kl_divergence, least_squares, theory
+from interp.families.memorization.theory import drawn_tables
 from interp.families.memorization.theory.joint import balance, descend, gradient_norm
 
 
 def test_gradient_norm_by_differences():
-    table = dirichlet_table(6, 5, prior="zipf", seed=0)
+    table = drawn_tables.dirichlet_table(6, 5, prior="zipf", seed=0)
     rng = np.random.default_rng(0)
     W_U, W_E = rng.normal(size=(2, 5)), rng.normal(size=(6, 2))
     root = np.sqrt(table.prior)[:, None]
@@ -26,7 +25,7 @@ def test_gradient_norm_by_differences():
 
 @pytest.mark.parametrize(
     "table",
-    [dirichlet_table(40, 12, prior="zipf", seed=0), low_rank_table(200, 30, 4, 0.3, seed=0)],
+    [drawn_tables.dirichlet_table(40, 12, prior="zipf", seed=0), drawn_tables.low_rank_table(200, 30, 4, 0.3, seed=0)],
     ids=["dirichlet", "low rank"],
 )
 def test_descent_ends_at_a_stationary_point_of_both_factors(table):
@@ -39,7 +38,7 @@ def test_descent_ends_at_a_stationary_point_of_both_factors(table):
 
 
 def test_iterations_are_counted_over_rounds_and_bounded(monkeypatch):
-    monkeypatch.setattr(joint, "MOST_ITERATIONS", 70)
-    table = dirichlet_table(40, 12, 0.1, seed=0)
+    monkeypatch.setattr(theory.joint, "MOST_ITERATIONS", 70)
+    table = drawn_tables.dirichlet_table(40, 12, 0.1, seed=0)
     start = least_squares(table, 4, floor=1e-3)
     assert descend(table, start.W_U, start.W_E)[2] == 70  # one round of 50 and 20 of the next

@@ -6,8 +6,7 @@ import pytest
 from closeness import close
 
 from interp.errors import InterpError
-from interp.families.memorization.theory import kl
-from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table
+from interp.families.memorization.theory import drawn_tables, kl
 
 
 def test_divergence_and_entropy_by_hand():
@@ -29,7 +28,7 @@ def test_zeros_contribute_nothing_and_missing_mass_is_infinite():
 
 
 def test_adding_a_constant_to_a_row_changes_nothing():
-    table = dirichlet_table(30, 7, 0.2, seed=0)
+    table = drawn_tables.dirichlet_table(30, 7, 0.2, seed=0)
     rng = np.random.default_rng(1)
     logits = rng.normal(size=(30, 7))
     shifted = logits + 100 * rng.normal(size=(30, 1))
@@ -50,7 +49,7 @@ def test_erratum_10_divergence_is_log_mean_exp_of_the_residual():
     rng = np.random.default_rng(0)
     for _ in range(300):
         n, m = (int(size) for size in rng.integers(2, 9, size=2))
-        table = dirichlet_table(n, m, 10 ** rng.uniform(-0.5, 1), seed=rng)
+        table = drawn_tables.dirichlet_table(n, m, 10 ** rng.uniform(-0.5, 1), seed=rng)
         logits = np.log(table.conditional) + 10 ** rng.uniform(-2, 1) * rng.normal(size=(n, m))
         fbar = kl.centered_residual(table.conditional, logits)
         close((table.conditional * fbar).sum(axis=1), 0, atol=1e-12)
@@ -59,7 +58,7 @@ def test_erratum_10_divergence_is_log_mean_exp_of_the_residual():
 
 
 def test_accuracy_counts_a_tie_as_wrong():
-    table = lookup_table(3, 4, 0.1, targets=[0, 1, 2], prior=[0.5, 0.3, 0.2])
+    table = drawn_tables.lookup_table(3, 4, 0.1, targets=[0, 1, 2], prior=[0.5, 0.3, 0.2])
     logits = np.array([[2.0, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 9]])
     np.testing.assert_array_equal(kl.right_rows(table.conditional, logits), [True, False, False])
     assert kl.memorized(table, logits) == 1
@@ -67,7 +66,7 @@ def test_accuracy_counts_a_tie_as_wrong():
 
 
 def test_bad_logits():
-    table = dirichlet_table(3, 4)
+    table = drawn_tables.dirichlet_table(3, 4)
     with pytest.raises(InterpError, match="the logits have shape"):
         kl.kl_divergence(table, np.zeros((3, 5)))
     with pytest.raises(InterpError, match="NaN"):

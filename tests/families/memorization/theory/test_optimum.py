@@ -5,9 +5,8 @@ import pytest
 from closeness import close
 
 from interp.errors import InterpError
+from interp.families.memorization.theory import joint, kl
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
-from interp.families.memorization.theory.joint import balance, polish
-from interp.families.memorization.theory.kl import kl_divergence
 from interp.families.memorization.theory.optimum import LEAD, rank_d_optimum
 from interp.families.memorization.theory.rank_d import least_squares, newton_refinement, weighted_least_squares
 from interp.families.memorization.theory.table import as_table
@@ -40,7 +39,7 @@ def test_the_order_of_table_b():
         svd = best.restarts.set_index("start").kl["svd"]
         assert best.kl <= svd + 1e-12
         assert svd < newton.kl < min(wls.kl, least_squares(table, d).kl)
-        assert best.kl == pytest.approx(kl_divergence(table, best.W_E @ best.W_U), abs=1e-15)
+        assert best.kl == pytest.approx(kl.kl_divergence(table, best.W_E @ best.W_U), abs=1e-15)
         assert best.gradient_norm < 1e-10
 
 
@@ -130,12 +129,12 @@ def test_low_entropy_needs_clipped_or_random_starts():
 def test_polish_reaches_machine_precision_and_keeps_the_product():
     table = low_rank_table(20, 10, 4, 0.5, seed=0)
     start = least_squares(table, 4)
-    W_U, W_E = balance(start.W_U, start.W_E, table.prior)
+    W_U, W_E = joint.balance(start.W_U, start.W_E, table.prior)
     close((W_E @ W_U), start.logits, atol=1e-11)
     gram = W_U @ W_U.T
     close(gram, (W_E.T * table.prior) @ W_E, atol=1e-11)
     close(gram, np.diag(np.diag(gram)), atol=1e-11)
-    end = polish(table.conditional, table.prior, start.W_U, start.W_E)
+    end = joint.polish(table.conditional, table.prior, start.W_U, start.W_E)
     assert end.gradient_norm < 1e-13
     assert end.curvature > 0
 
@@ -144,7 +143,7 @@ def test_curvature_is_the_divergence_s_second_derivative():
     # Independent reference: differences of the row-optimized divergence along random symmetric-free directions.
     table = dirichlet_table(8, 5, seed=3)
     best = rank_d_optimum(table, 2)
-    W_U, _ = balance(best.W_U, best.W_E, table.prior)
+    W_U, _ = joint.balance(best.W_U, best.W_E, table.prior)
     rng = np.random.default_rng(0)
     symmetries = [np.outer(np.eye(2)[a], W_U[b]).ravel() for a in range(2) for b in range(2)]
     symmetries += [np.outer(np.eye(2)[a], np.ones(5)).ravel() for a in range(2)]

@@ -6,8 +6,7 @@ from closeness import close
 
 from interp.errors import InterpError
 from interp.families.memorization import as_table, rank_d_optimum
-from interp.families.memorization.theory.drawn_tables import dirichlet_table
-from interp.families.memorization.theory.kl import kl_rows
+from interp.families.memorization.theory import drawn_tables, kl
 from interp.families.memorization.theory.stationarity import (
     advance,
     position_priors,
@@ -31,14 +30,14 @@ def sequence_divergence(table, logits, length):
 
 @pytest.mark.parametrize(("n", "order", "length"), [(3, 1, 6), (2, 2, 7)])
 def test_erratum_1_and_2_divergence_is_that_of_the_mean_prior(n, order, length):
-    table = dirichlet_table(n, n, order=order, prior="zipf", seed=0)
+    table = drawn_tables.dirichlet_table(n, n, order=order, prior="zipf", seed=0)
     logits = np.random.default_rng(1).normal(size=(n**order, n))
     averaged = position_priors(table, length).mean(axis=0)
-    rows = kl_rows(table.conditional, logits)
+    rows = kl.kl_rows(table.conditional, logits)
     assert averaged @ rows == pytest.approx(sequence_divergence(table, logits, length), abs=1e-12)
     assert abs(table.prior @ rows - averaged @ rows) > 1e-4
     # under stationarity the k-gram divergence is d^S for every S
-    still = dirichlet_table(n, n, order=order, prior="stationary", seed=0)
+    still = drawn_tables.dirichlet_table(n, n, order=order, prior="stationary", seed=0)
     assert still.prior @ rows == pytest.approx(sequence_divergence(still, logits, length), abs=1e-12)
 
 
@@ -67,7 +66,7 @@ def test_erratum_2_proposition_1_is_false_without_stationarity():
 
 
 def test_advance_is_one_step_of_the_chain():
-    table = dirichlet_table(3, 3, order=2, prior="zipf", seed=1)
+    table = drawn_tables.dirichlet_table(3, 3, order=2, prior="zipf", seed=1)
     moved = advance(table.conditional, table.prior, 3, 2)
     slowly = np.zeros(9)
     for i, (first, second) in enumerate(table.contexts):
@@ -80,6 +79,6 @@ def test_advance_is_one_step_of_the_chain():
 
 def test_bad_input():
     with pytest.raises(InterpError, match="equally many"):
-        position_priors(dirichlet_table(3, 4), 5)
+        position_priors(drawn_tables.dirichlet_table(3, 4), 5)
     with pytest.raises(InterpError, match="lacks some contexts"):
         position_priors(as_table(np.full((2, 2), 0.5), contexts=((0,), (2,))), 5)
