@@ -1,5 +1,7 @@
-"""A counting task of a user's own, with tokens in an order of its own, for tests of tasks and of evidence."""
+"""Tasks of a user's own, which ask for the more frequent letter: in sentences, and in words that are all listed."""
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Any, ClassVar
 
 import torch
@@ -34,3 +36,29 @@ class Majority(Task):
         generator = torch.Generator().manual_seed(seed)
         counts = low + (torch.rand(n, 3, generator=generator) * (high - low + 1)).long()
         return sentences(self, counts, seed)
+
+
+class MoreB(Task):
+    """Are there more b than a among five?"""
+
+    name = "more-b"
+    vocabulary: tuple[str, ...] = ("a", "b", "?")
+    readout = "last"
+    n_out: Any = 2
+    n_inputs: Any = 32
+    words = torch.tensor([[*word, 2] for word in product((0, 1), repeat=5)])
+
+    @staticmethod
+    def label(tokens: torch.Tensor) -> torch.Tensor:
+        return ((tokens == 1).sum(1) > (tokens == 0).sum(1)).long()
+
+    def batch(self, tokens: torch.Tensor) -> Batch:
+        return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), type(self).label(tokens))
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        for part in self.words.split(chunk):
+            yield self.batch(part)
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        drawn = torch.randint(len(self.words), (n,), generator=torch.Generator().manual_seed(seed))
+        return self.batch(self.words[drawn])

@@ -11,12 +11,11 @@ import pytest
 import torch
 from drawn_weights import hooked, set_to_zero
 from jaxtyping import Int
+from majority import MoreB
 from torch import Tensor
 
 import interp
-from interp.certificates import enumeration
-from interp.certificates.certificate import registered_methods
-from interp.certificates.certify import options_of
+from interp.certificates import certificate, certify, enumeration
 from interp.certificates.enumeration import certify_inputs
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import accuracy
@@ -27,29 +26,12 @@ from interp.tasks import Batch, Task, register_task
 from interp.tasks.registry import _REGISTRY
 
 
-class Majority(Task):
+class Majority(MoreB):
     """Are there more b than a among five? Three of the seven tokens are never used."""
 
     name = "five-majority"
     vocabulary = ("a", "b", "?", "x", "y")
-    readout = "last"
     defaults: ClassVar[dict[str, Any]] = {"everywhere": False}
-    n_out = 2
-
-    @property
-    def n_inputs(self) -> int:
-        return 32
-
-    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
-        rows = torch.tensor([[*word, 2] for word in product((0, 1), repeat=5)])
-        for part in rows.split(chunk):
-            yield self.batch(part)
-
-    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        return Batch(tokens, torch.full((len(tokens),), 6), ((tokens == 1).sum(1) > 2).long())
-
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        return next(self.inputs())[slice(0, n)]
 
 
 class Always(Majority):
@@ -304,7 +286,7 @@ def test_the_float64_copy_of_a_norm_has_no_bfloat16_left(majority: Task) -> None
 
 
 def test_the_model_is_no_option() -> None:
-    assert [*options_of(registered_methods()[enumeration.EVERY_INPUT])] == ["batch_size", "most"]
+    assert [*certify.options_of(certificate.registered_methods()[enumeration.EVERY_INPUT])] == ["batch_size", "most"]
 
 
 def near_tie(seed: int, task: Task) -> tuple[interp.TaskModel, Fraction]:

@@ -1,12 +1,12 @@
 """What a task lists as its inputs: each lie of a small task is told in one sentence; honest ones pass as they are."""
 
-from collections.abc import Callable, Iterator
-from itertools import count, permutations, product
+from collections.abc import Iterator
+from itertools import count, permutations
 from typing import Any
 
 import pytest
 import torch
-from jaxtyping import Int
+from majority import MoreB
 from torch import Tensor
 
 import interp
@@ -17,37 +17,18 @@ from interp.models.subject import Subject
 from interp.tasks import Batch, Task, domain, register_task
 from interp.tasks.domain import every_input
 
-WORDS = torch.tensor([[*word, 2] for word in product((0, 1), repeat=5)])
+WORDS = MoreB.words
 
 
-class Five(Task):
+class Five(MoreB):
     """Are there more b than a among five?"""
 
     name = "domain-test-five"
-    vocabulary = ("a", "b", "?")
-    readout = "last"
-    promised: Any = 32
-    listed: Tensor = WORDS
-    label: Callable[[Tensor], Tensor]
-    n_out = 2
-
-    @property
-    def n_inputs(self) -> Any:
-        return self.promised
+    listed = WORDS
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
         for part in self.listed.split(chunk):
             yield self.batch(part)
-
-    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        return Batch(tokens, torch.full((len(tokens),), 6), type(self).label(tokens))
-
-    @staticmethod
-    def label(tokens: Tensor) -> Tensor:
-        return ((tokens == 1).sum(1) > 2).long()
-
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        return self.batch(WORDS[torch.randint(32, (n,), generator=torch.Generator().manual_seed(seed))])
 
 
 def above_its_batch(tokens: Tensor) -> Tensor:
@@ -65,9 +46,9 @@ def other_each_time(tokens: Tensor) -> Tensor:
 LIES: dict[str, tuple[dict[str, Any], str]] = {
     "twice": ({"listed": WORDS[16:].repeat(2, 1)}, "lists '[ab]{5}[?]' more than once"),
     "fewer": ({"listed": WORDS[:31]}, "lists 31 inputs, but its n_inputs is 32"),
-    "more": ({"promised": 31}, "lists 32 inputs, but its n_inputs is 31"),
-    "some": ({"listed": WORDS[16:], "promised": 16}, "samples 'a[ab]{4}[?]' in split 'test', but does not list it"),
-    "none": ({"promised": 0}, "lists 7 inputs, but its n_inputs is 0"),
+    "more": ({"n_inputs": 31}, "lists 32 inputs, but its n_inputs is 31"),
+    "some": ({"listed": WORDS[16:], "n_inputs": 16}, "samples 'a[ab]{4}[?]' in split 'test', but does not list it"),
+    "none": ({"n_inputs": 0}, "lists 7 inputs, but its n_inputs is 0"),
     "outside": ({"listed": WORDS + 1}, "has token ids outside 0 to 2"),
     "batch": ({"label": staticmethod(above_its_batch)}, "in two ways, [01] and [01]: a label must be a function"),
     "random": ({"label": staticmethod(other_each_time)}, "in two ways|gives another batch each time"),

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from majority import MoreB
 
 import interp
 from interp import cli
@@ -20,9 +21,8 @@ from interp.families.histogram import Histogram
 from interp.families.languages import Parity
 from interp.families.memorization import LookupTask
 from interp.models.spec import Layer, ModelSpec, TaskRef
-from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry
+from interp.tasks import IGNORED, Batch, Task, make_task, register_task, registered_tasks, registry, task_checks
 from interp.tasks.batch_checks import LABELS, check_padding, check_tokens
-from interp.tasks.task_checks import check_made, check_task
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +118,7 @@ def test_missing_members_are_named() -> None:
 
 @pytest.mark.parametrize("kind", [k for k in registered_tasks().values() if k.__module__.startswith("interp.")])
 def test_our_own_tasks_pass(kind: type[Task]) -> None:
-    check_task(kind)
+    task_checks.check_task(kind)
 
 
 def test_rows_are_filled_up_on_the_right_with_the_pad() -> None:
@@ -161,24 +161,12 @@ def test_our_tasks_read_what_they_write(task: Task) -> None:
 WORDS = torch.tensor([[*word, 2] for word in product((0, 1), repeat=3)])
 
 
-class Three(Task):
+class Three(MoreB):
     """Are there more b than a among three?"""
 
     name = "validation-test-three"
-    vocabulary = ("a", "b", "?")
-    readout = "last"
-    n_out: Any = 2
-    n_inputs: Any = 8
-
-    def batch(self, tokens: torch.Tensor) -> Batch:
-        return Batch(tokens, torch.full((len(tokens),), 4), ((tokens == 1).sum(1) > 1).long())
-
-    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
-        for part in WORDS.split(chunk):
-            yield self.batch(part)
-
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        return self.batch(WORDS[torch.randint(8, (n,), generator=torch.Generator().manual_seed(seed))])
+    n_inputs = 8
+    words = WORDS
 
     def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         return classes
@@ -241,7 +229,7 @@ def test_a_task_with_wrong_inputs_has_no_accuracy_or_certificate(what: str) -> N
 
 def test_what_a_sampler_returns_is_checked_at_every_call() -> None:
     always = wrong({"sample": lambda self, n, split="test", seed=0: Three.sample(self, 3, split, seed)})
-    check_made(always)
+    task_checks.check_made(always)
     with pytest.raises(InterpError, match=r"^task wrong: sample\(2\) gives 3 rows$"):
         always.sample(2)
 
@@ -253,7 +241,7 @@ def test_a_model_is_built_for_a_task_without_a_sampler() -> None:
     task = wrong({"sample": none})
     with pytest.raises(UnsupportedError, match=r"^task wrong does not implement sample\(3\)$"):
         task.sample(3)
-    check_made(task)
+    task_checks.check_made(task)
 
 
 # ---------------------------------------------------------------- from outside
@@ -348,7 +336,7 @@ def test_rows_padded_on_the_left_are_refused_at_the_door() -> None:
 
     said = "has '_' at position 0, before a token: rows must be padded on the right"
     with pytest.raises(InterpError, match=said):
-        check_made(Left())
+        task_checks.check_made(Left())
     model = interp.build("languages/first")
     row = torch.tensor([[model.task.pad_id, *model.task.sample(1).tokens[0, :3].tolist()]])
     with pytest.raises(InterpError, match=r"has '\[PAD\]' at position 0, before a token"):
