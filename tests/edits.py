@@ -1,6 +1,8 @@
-"""Small changes to nested dictionaries, such as evidence that a test forges."""
+"""Evidence as it is written, and small changes to it and to other nested dictionaries."""
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 
@@ -13,3 +15,8 @@ def changed(evidence: dict[str, Any], **values: Any) -> dict[str, Any]:
             owner = owner[key]
         owner[keys[-1]] = value
     return found
+
+
+def written(certificate: Any, folder: Path) -> dict[str, Any]:
+    """The evidence of a certificate, which is written to a file and read again."""
+    return json.loads(certificate.evidence(folder / "proof.json").read_text())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from edits import changed
+from edits import changed, written
 from majority import Majority
 
 import interp
@@ -125,7 +125,7 @@ def test_evidence_that_the_checker_would_refuse_is_not_kept(tmp_path):
 def test_a_palindrome_s_mirror_image_is_found_by_sines(tmp_path):
     """The position code of sines and a logarithm is enclosed; test_check tries every other code."""
     model = interp.build("languages/palindrome", variant="mirror")
-    evidence = json.loads(interp.certify(model, longest=4).evidence(tmp_path / "proof.json").read_text())
+    evidence = written(interp.certify(model, longest=4), tmp_path)
     assert check.check(evidence)[1].startswith("palindrome: right on every string of 1 to 4 symbols, 30 strings")
     assert evidence["claim"]["format"] == "float64"
     assert "margin" in faulty(evidence, claim__margin=(float.fromhex(evidence["claim"]["margin"]) * 1.01).hex())
@@ -171,7 +171,7 @@ def test_evidence_of_biased_scores_holds(tmp_path, changes, normalizer):
             if "attn.b_" in name:
                 parameter += 1
         model.unembed.b_out[1] += 10
-    evidence = json.loads(interp.certify(model).evidence(tmp_path / "proof.json").read_text())
+    evidence = written(interp.certify(model), tmp_path)
     assert check.check(evidence)[1].startswith("histogram: in all 2^1 sequences of 1 tokens among 0..1, every token")
     faulty(evidence, claim__margin=(1.01 * interp.certify(model).worst_margin).hex())
 
@@ -196,16 +196,15 @@ def test_evidence_of_maxima_read_at_the_last_token_holds(tmp_path):
     exact = interp.build("algorithmic/max-of-k-exact", K=3, v=4)
     spec = exact.spec.model_copy(update={"readout_at": "last", "origin": None})
     model = interp.TaskModel(spec, tensors=dict(exact.named_parameters()))
-    path = interp.certify(model).evidence(tmp_path / "proof.json")
-    assert check.check(json.loads(path.read_text()))[1].startswith("max-of-k: at '=' the largest of 3 numbers below 4")
+    assert check.check(written(interp.certify(model), tmp_path))[1].startswith(
+        "max-of-k: at '=' the largest of 3 numbers below 4"
+    )
 
 
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ["parity", "one", "first"])
 def test_strings_hold(tmp_path, name):
-    path = tmp_path / "proof.json"
-    interp.certify(f"languages/{name}", longest=5).evidence(path)
-    evidence = json.loads(path.read_text())
+    evidence = written(interp.certify(f"languages/{name}", longest=5), tmp_path)
     _, said, _ = check.check(evidence)
     assert said.startswith(f"{name}: right on every string of 1 to 5 symbols, 62 strings")
     assert "as run in float64" in said
@@ -222,8 +221,7 @@ def test_averages_of_strings_hold_with_three_layers(tmp_path):
     nulls = {name.replace("blocks.1.", "blocks.2."): torch.zeros_like(tensor)
              for name, tensor in tensors.items() if "blocks.1." in name}  # fmt: skip
     spec = exact.spec.model_copy(update={"layers": (*layers, layers[1]), "origin": None})
-    path = interp.certify(interp.TaskModel(spec, tensors=tensors | nulls), longest=4).evidence(tmp_path / "proof.json")
-    evidence = json.loads(path.read_text())
+    evidence = written(interp.certify(interp.TaskModel(spec, tensors=tensors | nulls), longest=4), tmp_path)
     evidence["claim"]["domain"]["by"] = "average"  # instead of each string by itself
     assert check.check(evidence)[1].startswith("parity: right on every string of 1 to 4 symbols")
 
@@ -274,11 +272,9 @@ def test_trained_max_of_k_errs_on_85_of_16_million(tmp_path):
 @pytest.mark.slow
 def test_learned_recognizers_hold_with_their_errors(tmp_path):
     """Layer norm, biases and neurons; the strings that are wrong are counted by their length."""
-    path = tmp_path / "proof.json"
     model = interp.load("models/languages/parity-learned/seed-0.safetensors", dtype="float64")
     found = interp.certify(model, longest=6)
-    found.evidence(path)
-    evidence = json.loads(path.read_text())
+    evidence = written(found, tmp_path)
     _, said, _ = check.check(evidence)
     errors = evidence["claim"]["domain"]["errors"]
     table = found.tables["lengths"]
@@ -299,19 +295,17 @@ def test_too_many_strings_to_check_singly_end_earlier(tmp_path, monkeypatch):
     model = interp.load("languages/palindrome-learned/seed-0", dtype="float64")
     certificate = interp.certify(model, longest=4)
     monkeypatch.setattr(evidence_strings, "MOST_WORK", evidence_parts.work(model, 16, 5))
-    found = check.check(json.loads(certificate.evidence(tmp_path / "proof.json").read_text()))[1]
+    found = check.check(written(certificate, tmp_path))[1]
     assert found.startswith("palindrome: right on every string of 1 to 3 symbols, 14 strings, rows without padding but")
     monkeypatch.setattr(evidence_strings, "MOST_WORK", 0)
-    one = check.check(json.loads(certificate.evidence(tmp_path / "proof.json").read_text()))[1]
+    one = check.check(written(certificate, tmp_path))[1]
     assert one.startswith("palindrome: right on every string of 1 to 1 symbols, 2 strings, rows without padding but")
 
 
 @pytest.mark.slow
 def test_refuted_models_show_an_input_on_which_they_err(tmp_path):
-    path = tmp_path / "proof.json"
     model = interp.load("models/histogram/dot/seed-0.safetensors", dtype="float64")
-    interp.certify(model, seconds=0.05).evidence(path)
-    evidence = json.loads(path.read_text())
+    evidence = written(interp.certify(model, seconds=0.05), tmp_path)
     tokens, reads = evidence["parts"][0]
     assert (
         "answers are wrong in 1 chosen inputs, rows without padding, and nothing is said of any other"
@@ -337,7 +331,6 @@ class Listed(Majority):
 @pytest.mark.parametrize("task", [Majority(), Listed()], ids=["counts", "inputs"])
 def test_a_task_of_a_users_own(tmp_path, task):
     """A box of counts, and a table of all inputs: the labels travel along as a rule, or as a table with its hash."""
-    path = tmp_path / "proof.json"
     layer = {"d_head": 4, "mlp": {"d_mlp": 5}} if isinstance(task, Listed) else {"d_head": 4}
     plain = {"task": {"name": task.name}, "d_model": 4, "layers": [layer], "readout_at": "?", "dtype": "float64"}
     model = interp.TaskModel(interp.ModelSpec.from_dict(plain), task, seed=3)
@@ -345,8 +338,7 @@ def test_a_task_of_a_users_own(tmp_path, task):
         for parameter in model.parameters():
             parameter.mul_(20)
     found = interp.certify(model)
-    found.evidence(path)
-    evidence = json.loads(path.read_text())
+    evidence = written(found, tmp_path)
     _, said, _ = check.check(evidence)
     assert evidence["claim"]["kind"] == ("inputs" if isinstance(task, Listed) else "counts")
     assert f"exactly {found.n_errors}" in said
@@ -373,7 +365,7 @@ def test_an_unknown_number_format_leaves_a_claim_about_the_reals(tmp_path):
     task = Listed()
     plain = {"task": {"name": task.name}, "d_model": 4, "layers": [{"d_head": 4}], "readout_at": "?"}
     model = interp.TaskModel(interp.ModelSpec.from_dict(plain), task, seed=3, dtype="float16")
-    path = interp.certify(model).evidence(tmp_path / "proof.json")
-    _, said, _ = check.check(json.loads(path.read_text()))
-    assert json.loads(path.read_text())["claim"]["format"] == "reals"
+    evidence = written(interp.certify(model), tmp_path)
+    _, said, _ = check.check(evidence)
+    assert evidence["claim"]["format"] == "reals"
     assert "the same as run" not in said

@@ -75,7 +75,6 @@ def sorter(task: Sorting | None = None) -> Any:
 
 def biased_sorter(**shift: float) -> Any:
     """A sorter that likes some letters too much; Llama's readout has no bias, so a spec with one takes its weights."""
-    from interp.models.architecture.task_model import TaskModel
 
     class LongestFirst(Sorting):
         name = "saved_sorting_reversed"
@@ -88,7 +87,7 @@ def biased_sorter(**shift: float) -> Any:
     tensors["unembed.b_U"] = torch.zeros(model.cfg.d_vocab_out)
     for word, amount in shift.items():
         tensors["unembed.b_U"][Sorting.vocabulary.index(word)] = amount
-    return TaskModel(model.spec.model_copy(update={"readout_bias": True}), model.task, tensors)
+    return interp.TaskModel(model.spec.model_copy(update={"readout_bias": True}), model.task, tensors)
 
 
 def test_the_counterexample_is_the_shortest_question() -> None:

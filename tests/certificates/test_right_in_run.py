@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawn_weights import draw, hooked
 
 import interp
 from interp.models.architecture.answers import Decision, right_in_run, said_in_run, surely_wrong
@@ -59,13 +60,11 @@ def test_right_is_above_all_others() -> None:
 
 
 def test_weights_that_are_not_finite_are_refused_at_once() -> None:
-    from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
-
-    with quiet_construction():
-        model = HookedTransformer(HookedTransformerConfig(
-            n_layers=1, d_model=4, n_ctx=5, d_head=4, n_heads=1, d_vocab=65, d_vocab_out=64, attn_only=True,
-            normalization_type=None, device="cpu",
-        ))  # fmt: skip
+    model = hooked(
+        n_layers=1, d_model=4, n_ctx=5, d_head=4, n_heads=1, d_vocab=65, d_vocab_out=64, attn_only=True,
+        normalization_type=None, device="cpu",
+    )  # fmt: skip
+    draw(model, 0)
     loaded = interp.load(model, task="max-of-k")
     loaded.unembed.b_U.data[0] = model.unembed.b_U.data[0] = -torch.inf
     with pytest.raises(interp.InterpError, match=r"^unembed\.b_U has values that are not finite"):

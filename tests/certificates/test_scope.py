@@ -14,8 +14,9 @@ from interp.certificates.certificate import ANY, Method, fields, registered_meth
 from interp.certificates.enumeration import MOST
 from interp.certificates.probes import Mismatch, Probes, compare
 from interp.errors import InterpError, UnsupportedError
+from interp.families.languages import First
 from interp.families.languages.certificates import strings as language_strings
-from interp.families.languages.tasks.language import Language, decided_by
+from interp.families.languages.tasks.language import Language, decided, decided_by
 from interp.models.constructions import construct
 from interp.models.spec import MLP, Layer, ModelSpec, TaskRef
 from interp.tasks.registry import _REGISTRY, make_task, register_task
@@ -256,9 +257,6 @@ def test_one_string_that_breaks_a_language_s_promise_is_found() -> None:
 
 
 def test_a_subclass_with_new_membership_keeps_no_promise() -> None:
-    from interp.families.languages import First
-    from interp.families.languages.tasks.language import decided
-
     assert decided(First()) is not None
     other = type("Other", (First,), {"member": Late.member, "name": "other"})
     assert decided(other()) is None

@@ -27,6 +27,7 @@ from bare_checker import check
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import small_adders
+from edits import written
 
 sys.path.pop(0)
 
@@ -38,7 +39,6 @@ JUNK = (None, True, False, 0, 1, -1, 2**70, -(2**70), 1.5, 1e300, "", "0x1p+0", 
 def small_evidence(folder: Path) -> dict[str, Evidence]:
     """Evidence of every kind that is checked in well below a second."""
     import interp
-    from interp.models.spec import ModelSpec
 
     models = {
         "count01": (interp.build("count01/minimal"), {}),
@@ -53,17 +53,14 @@ def small_evidence(folder: Path) -> dict[str, Evidence]:
     }
     small = {"task": {"name": "max-of-k", "parameters": {"K": 3, "v": 4}}, "d_model": 4, "layers": [{"d_head": 4}],
              "readout_at": "=", "dtype": "float64"}  # fmt: skip
-    models["max-of-k"] = (interp.build(ModelSpec.from_dict(small), seed=1), {})
+    models["max-of-k"] = (interp.build(interp.ModelSpec.from_dict(small), seed=1), {})
     for kind in ("dot", "dot-softmax", "bos", "bos-softmax", "lin", "lin-softmax"):
         models[kind] = (interp.build(f"histogram/{kind}-exact", T=5, L=3), {})
     found = {}
     for name, (model, options) in models.items():
-        path = folder / "proof.json"
-        interp.certify(model, **options).evidence(path)
-        found[name] = json.loads(path.read_text())
+        found[name] = written(interp.certify(model, **options), folder)
     for base, digits in ((2, 1), (3, 2)):  # so few inputs would be run one by one
-        by_places(small_adders.adder(base, digits)).evidence(path)
-        found[f"adder of {digits} digits"] = json.loads(path.read_text())
+        found[f"adder of {digits} digits"] = written(by_places(small_adders.adder(base, digits)), folder)
     return found
 
 
@@ -341,15 +338,13 @@ def is_true(evidence: Evidence) -> bool:
     import torch
 
     import interp
-    from interp.models.architecture.task_model import TaskModel
-    from interp.models.spec import ModelSpec
     from interp.models.subject import Subject
     from interp.tasks.counted import CountBox
 
-    claim, spec = evidence["claim"], ModelSpec.from_dict(evidence["spec"])
+    claim, spec = evidence["claim"], interp.ModelSpec.from_dict(evidence["spec"])
     tensors = {n: torch.tensor([float.fromhex(x) for x in w["values"]], dtype=torch.float64).reshape(w["shape"])
                for n, w in evidence["weights"].items()}  # fmt: skip
-    model, domain = TaskModel(spec, tensors=tensors, dtype="float64"), claim["domain"]
+    model, domain = interp.TaskModel(spec, tensors=tensors, dtype="float64"), claim["domain"]
     if claim["kind"] == "counts":
         box = CountBox(*(tuple(side) for side in domain["box"]))
         found = interp.certify(model, box=box)

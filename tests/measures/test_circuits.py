@@ -91,8 +91,6 @@ def test_singular_values_are_those_of_the_matrices(name) -> None:
 
 def test_composition_is_transformer_lens_s_without_norms() -> None:
     """Where no norm is folded in, the scores are those of all_composition_scores."""
-    from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
-
     with quiet_construction():
         torch.manual_seed(0)
         model = HookedTransformer(HookedTransformerConfig(

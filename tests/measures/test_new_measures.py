@@ -10,6 +10,7 @@ from standins import standin
 import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.models.subject import Subject
+from interp.programs.explanations.explanation import shipped
 
 
 def test_accuracy_by_class_and_position_adds_up() -> None:
@@ -122,8 +123,6 @@ def test_a_certificate_and_an_explanation_draw_themselves(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["count01/paper", "algorithmic/max-of-k", "histogram/dot", "languages/parity"])
 def test_an_explanation_is_forty_lines_long_at_most(name: str) -> None:
-    from interp.programs.explanations.explanation import shipped
-
     found = shipped(Subject.of(interp.load(name)))
     lines = repr(found).splitlines()
     assert 2 < len(lines) <= 40

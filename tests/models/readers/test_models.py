@@ -270,10 +270,7 @@ def test_plain_tensors_of_older_code_are_turned(layout: str, tmp_path: Path) -> 
     fields = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 3, "d_mlp": 20, "n_ctx": 9, "d_vocab": 5,
               "d_vocab_out": 4, "act_fn": "relu", "normalization_type": None}  # fmt: skip
     torch.manual_seed(3)
-    from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
-
-    with quiet_construction():
-        own = HookedTransformer(HookedTransformerConfig(**fields))
+    own = hooked(**fields)
     state = {name: torch.randn_like(t) if "b_" not in name else 0 * t for name, t in own.named_parameters()}
     own.load_state_dict(state, strict=False)
     torch.save({"model": turned(state, layout), "config": {"act_type": "ReLU"}}, tmp_path / "old.pt")

@@ -60,8 +60,6 @@ class Majority(interp.Task):
 
 @pytest.fixture(scope="module")
 def model() -> interp.TaskModel:
-    from interp.models.architecture.task_model import TaskModel
-
     interp.register_task(Majority)
     theirs = interp.load("count01/paper")
     tensors = {name: parameter.detach().clone() for name, parameter in theirs.named_parameters()}
@@ -69,7 +67,7 @@ def model() -> interp.TaskModel:
     tensors["unembed.W_U"] = tensors["unembed.W_U"][:, TO_THEIRS]
     tensors["unembed.b_U"] = tensors["unembed.b_U"][TO_THEIRS]
     task = Majority()
-    return TaskModel(theirs.spec.replace(task=task.ref, readout_at="?"), task, tensors)
+    return interp.TaskModel(theirs.spec.replace(task=task.ref, readout_at="?"), task, tensors)
 
 
 @pytest.mark.slow

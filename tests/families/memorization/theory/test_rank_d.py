@@ -5,6 +5,7 @@ from scipy.optimize import minimize
 
 from interp.errors import InterpError
 from interp.families.memorization import as_table, kl_divergence
+from interp.families.memorization.theory import rank_d
 from interp.families.memorization.theory.drawn_tables import dirichlet_table, lookup_table, low_rank_table
 from interp.families.memorization.theory.rank_d import (
     least_squares,
@@ -105,8 +106,6 @@ def test_uniform_centering_is_better_on_low_rank_tables():
 
 
 def test_prior_argument_and_chunks(monkeypatch):
-    from interp.families.memorization.theory import rank_d
-
     table = dirichlet_table(50, 9, seed=0)
     whole = weighted_least_squares(table, 3)
     monkeypatch.setattr(rank_d, "CHUNK_BYTES", 8 * 9 * 3 * 7)  # seven rows at a time
