@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 
 import golden
@@ -28,18 +29,12 @@ QUICK = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", QUICK)
-def test_nothing_moved(case: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "parts"), [*QUICK.items(), *(pytest.param(case, (), marks=pytest.mark.slow) for case in CASES)]
+)
+def test_nothing_moved(case: str, parts: Sequence[str]) -> None:
     with golden.pinned():
-        found = golden.moved(case, QUICK[case])
-    assert found == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_nothing_moved_in_the_whole_case(case: str) -> None:
-    with golden.pinned():
-        found = golden.moved(case)
+        found = golden.moved(case, parts)
     assert found == []
 
 

@@ -53,23 +53,19 @@ def judged(model: HookedTransformer, task: Addition, seconds: float) -> tuple[Su
 QUICK = ("rotary, query-key norm, gated SiLU, d 3",)
 
 
-@pytest.mark.parametrize("name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in SHAPES])
-def test_a_stand_in_is_judged_as_all_pairs_say(name: str) -> None:
-    task = Addition(base=4, digits=2, plus="0", equals="0")
-    model = stand_in(name, task, steps=30)
-    subject, found = judged(model, task, seconds=2)
-    compare(subject, found, truth(subject))
-    assert found.status == "refuted"
+TRAINED = [(4, 2, 30), (10, 2, 600), (4, 3, 600)]
+"""A base, a number of digits, and steps of training: those of 30 steps are wrong."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("digits", [2, 3])
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_stand_in_that_was_trained_for_longer(name: str, digits: int) -> None:
-    task = Addition(base=10 if digits == 2 else 4, digits=digits, plus="0", equals="0")
-    model = stand_in(name, task, steps=600)
-    subject, found = judged(model, task, seconds=20)
+@pytest.mark.parametrize(("name", "base", "digits", "steps"), [
+    pytest.param(name, *trained, marks=() if name in QUICK and trained[-1] == 30 else pytest.mark.slow)
+    for name in SHAPES for trained in TRAINED
+])  # fmt: skip
+def test_a_stand_in_is_judged_as_all_pairs_say(name: str, base: int, digits: int, steps: int) -> None:
+    task = Addition(base=base, digits=digits, plus="0", equals="0")
+    subject, found = judged(stand_in(name, task, steps=steps), task, seconds=2 if steps == 30 else 20)
     compare(subject, found, truth(subject))
+    assert steps > 30 or found.status == "refuted"
 
 
 @pytest.mark.slow
