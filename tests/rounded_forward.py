@@ -4,22 +4,14 @@ Written apart from the proofs, from the weights alone, one plain operation after
 rounding must hold for it, and should not be many times too large.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import erf
+from numpy_forward import ACTIVATIONS
 
 from interp.certificates.arithmetic import EXP_ULPS, GELU_UNITS
-
-ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "relu": lambda x: np.maximum(x, 0),
-    "gelu": lambda x: x * (1 + erf(x / 2**0.5)) / 2,
-    "gelu_new": lambda x: x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
-    "silu": lambda x: x / (1 + np.exp(-x)),
-}
 
 
 @dataclass

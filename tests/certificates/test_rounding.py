@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from drawn_weights import draw
 
 import interp
 from interp.certificates import rounding
@@ -21,9 +22,7 @@ def random_model(seed: int, dtype: torch.dtype) -> interp.TaskModel:
         readout="scalar", readout_at="[CLS]", decision="sigmoid",
     )  # fmt: skip
     model = interp.TaskModel(spec, dtype=dtype)
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in model.parameters():
-        parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.25)
+    draw(model, seed, 0.25, torch.float32)
     return model
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn_weights import draw
 from torch import Tensor
 
 import interp
@@ -25,9 +26,7 @@ def random_model(norm: str, activation: str, seed: int, dtype: str, layers: int 
         readout_at="[CLS]", decision="sigmoid", final_norm="layer_norm" if norm == "pre" else "none",
     )  # fmt: skip
     model = TaskModel(spec, dtype=dtype)
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in model.parameters():
-        parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.6)
+    draw(model, seed, 0.6, torch.float32)
     return model
 
 
