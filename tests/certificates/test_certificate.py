@@ -30,19 +30,16 @@ def refuted(worst: float, rounding: float | None, **also: object) -> Certificate
                        rounding=rounding, **given)  # type: ignore[arg-type]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("found", "within"),
-    [
-        (refuted(-1e-9, 1e-8), True), (refuted(-1e-8, 1e-8), True), (refuted(-2e-8, 1e-8), False),
-        (refuted(0.0, 0.0), True),  # tied, and the first of the largest is a wrong one
-        (refuted(-1e-9, None), False),
-        (refuted(float("nan"), 1e-8), False),
-        (refuted(1e-3, 1e-8, n_errors=0), False),  # right everywhere, refuted by a divergence
-        (refuted(-1e-9, 1e-8, n_errors=None), True),
-        (refuted(1.0, 1e-8, status="certified", n_errors=0, counterexample=None), False),
-        (refuted(-1e-9, 1e-8, status="undecided", counterexample=None), False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("found", "within"), [
+    (refuted(-1e-9, 1e-8), True), (refuted(-1e-8, 1e-8), True), (refuted(-2e-8, 1e-8), False),
+    (refuted(0.0, 0.0), True),  # tied, and the first of the largest is a wrong one
+    (refuted(-1e-9, None), False),
+    (refuted(float("nan"), 1e-8), False),
+    (refuted(1e-3, 1e-8, n_errors=0), False),  # right everywhere, refuted by a divergence
+    (refuted(-1e-9, 1e-8, n_errors=None), True),
+    (refuted(1.0, 1e-8, status="certified", n_errors=0, counterexample=None), False),
+    (refuted(-1e-9, 1e-8, status="undecided", counterexample=None), False),
+])  # fmt: skip
 def test_a_certificate_names_refutations_within_rounding(found: Certificate, within: bool) -> None:
     assert within_rounding(found) is within
     once = note_rounding(found)

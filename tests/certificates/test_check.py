@@ -364,14 +364,11 @@ LAYER_FIELDS: dict[str, tuple[object, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "count01/minimal", pytest.param("languages/parity", marks=pytest.mark.slow),
-        pytest.param("languages/one", marks=pytest.mark.slow), pytest.param("mirror", marks=pytest.mark.slow),
-        pytest.param("dot", marks=pytest.mark.slow), "bos-softmax", "lin",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "count01/minimal", pytest.param("languages/parity", marks=pytest.mark.slow),
+    pytest.param("languages/one", marks=pytest.mark.slow), pytest.param("mirror", marks=pytest.mark.slow),
+    pytest.param("dot", marks=pytest.mark.slow), "bos-softmax", "lin",
+])  # fmt: skip
 def test_what_holds_for_another_spec_is_true_of_its_model(tmp_path, name):
     """Every field of the spec, changed alone under the same weights: refused, or right on every input of a domain."""
     domain = {"count01/minimal": {"box": CountBox((0, 6), (0, 6), (0, 3))}}

@@ -108,14 +108,11 @@ def test_huge_tensors_and_files_are_refused_before_they_are_made(minimal, tmp_pa
     assert "axes" in refused(forged)
 
 
-@pytest.mark.parametrize(
-    "domain",
-    [
-        {"counted": [1, 2, 2]}, {"counted": [1, 2, 4]}, {"marks": [0]}, {"marks": [0, 0, 4]}, {"answers": [6, 5]},
-        {"answers": [5, 5]}, {"read": 0}, {"read": True}, {"box": [[151, 200], [151, 200], [200, 0]]},
-        {"box": [[151, 200.0], [151, 200], [0, 200]]}, {"counted": [2, 1, 3]}, {"marks": [0, 4, 7]},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("domain", [
+    {"counted": [1, 2, 2]}, {"counted": [1, 2, 4]}, {"marks": [0]}, {"marks": [0, 0, 4]}, {"answers": [6, 5]},
+    {"answers": [5, 5]}, {"read": 0}, {"read": True}, {"box": [[151, 200], [151, 200], [200, 0]]},
+    {"box": [[151, 200.0], [151, 200], [0, 200]]}, {"counted": [2, 1, 3]}, {"marks": [0, 4, 7]},
+])  # fmt: skip
 def test_what_count01_counts_is_not_the_files_to_say(minimal, domain):
     forged = copy.deepcopy(minimal)
     forged["claim"]["domain"] |= domain

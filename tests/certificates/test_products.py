@@ -290,14 +290,11 @@ class Wrong(MaxOfK):
         }[self.way]
 
 
-@pytest.mark.parametrize(
-    ("way", "sentence"),
-    [
-        ("left out", "has 27 inputs, but its products make 26"), ("twice", "contain the same input"),
-        ("empty", "is empty"), ("label", "otherwise than its products"), ("no input", "not an input"),
-        ("token", "or an unknown one"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("way", "sentence"), [
+    ("left out", "has 27 inputs, but its products make 26"), ("twice", "contain the same input"),
+    ("empty", "is empty"), ("label", "otherwise than its products"), ("no input", "not an input"),
+    ("token", "or an unknown one"),
+])  # fmt: skip
 def test_products_that_are_not_the_inputs_are_refused(way: str, sentence: str) -> None:
     task = Wrong(K=3, v=3)
     task.way = way

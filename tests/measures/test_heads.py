@@ -81,14 +81,11 @@ def test_named_groups_have_the_right_numbers() -> None:
     assert len(subsets.select_groups("all", 6)) == 63
 
 
-@pytest.mark.parametrize(
-    ("groups", "sentence"),
-    [
-        ("triples", "neither one of singles"), ([()], "group of heads is empty"),
-        ([(16,)], "names head 16, but the heads are 0 to 15"), ([(-1,)], "names head -1, but"),
-        ([(1, 1)], "repeats a head"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("groups", "sentence"), [
+    ("triples", "neither one of singles"), ([()], "group of heads is empty"),
+    ([(16,)], "names head 16, but the heads are 0 to 15"), ([(-1,)], "names head -1, but"),
+    ([(1, 1)], "repeats a head"),
+])  # fmt: skip
 def test_bad_groups_are_one_sentence(model, batch, groups, sentence) -> None:
     with pytest.raises(InterpError, match=sentence):
         interp.head_metrics(model, groups, train=batch, test=batch)

@@ -28,14 +28,11 @@ def test_the_interval_counts_base_inputs() -> None:
     assert math.isnan(Cases(0, 0, 0).accuracy)
 
 
-@pytest.mark.parametrize(
-    ("n", "right", "exact", "shown"),
-    [
-        (1_000, 951, False, True), (1_000, 949, False, False), (100, 96, False, True), (50, 48, False, False),
-        (FEW, FEW, False, True), (FEW - 1, FEW - 1, False, True), (FEW - 1, FEW - 2, False, False),
-        (20, 19, True, True), (20, 18, True, False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("n", "right", "exact", "shown"), [
+    (1_000, 951, False, True), (1_000, 949, False, False), (100, 96, False, True), (50, 48, False, False),
+    (FEW, FEW, False, True), (FEW - 1, FEW - 1, False, True), (FEW - 1, FEW - 2, False, False),
+    (20, 19, True, True), (20, 18, True, False),
+])  # fmt: skip
 def test_what_is_shown(n: int, right: int, exact: bool, shown: bool) -> None:
     """0.95 of the cases, and 0.9 at the lower end of the interval; of few, all."""
     assert Cases(n, right, n, exact).shown == shown
@@ -55,15 +52,12 @@ def test_a_variable_that_never_changes_an_answer_is_not_shown() -> None:
     assert math.isnan(Interchange(Cases(0, 0, 0), many).accuracy)
 
 
-@pytest.mark.parametrize(
-    ("n", "right", "exact", "verdict"),
-    [
-        (100, 100, False, "shown"), (1_000, 949, False, "refuted"), (1_000, 951, False, "shown"),
-        (20, 20, False, "too few cases"), (20, 18, False, "too few cases"), (20, 5, False, "refuted"),
-        (50, 48, False, "too few cases"), (FEW, FEW - 3, False, "refuted"), (20, 18, True, "refuted"),
-        (3, 3, True, "shown"), (0, 0, False, "too few cases"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("n", "right", "exact", "verdict"), [
+    (100, 100, False, "shown"), (1_000, 949, False, "refuted"), (1_000, 951, False, "shown"),
+    (20, 20, False, "too few cases"), (20, 18, False, "too few cases"), (20, 5, False, "refuted"),
+    (50, 48, False, "too few cases"), (FEW, FEW - 3, False, "refuted"), (20, 18, True, "refuted"),
+    (3, 3, True, "shown"), (0, 0, False, "too few cases"),
+])  # fmt: skip
 def test_few_cases_are_neither_shown_nor_refuted(n: int, right: int, exact: bool, verdict: str) -> None:
     assert Interchange(Cases(n, right, n, exact), Cases(500, 500, 500)).verdict == verdict
 

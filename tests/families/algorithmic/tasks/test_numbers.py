@@ -19,17 +19,14 @@ TASKS = {task.name: task for task in (MAX, ADD, INDUCTION, BRACKETS)}
 # ---------------------------------------------------------------- labels
 
 
-@pytest.mark.parametrize(
-    ("task", "text", "label"),
-    [
-        (MAX, "3 1 4 =", 4), (MAX, "0 0 0 =", 0), (MAX, "2, 2, 1 =", 2),
-        (ADD, "3 5 =", 1), (ADD, "0 0 =", 0), (ADD, "6 6=", 5),
-        (INDUCTION, "[BOS] 7 2 8 7 2", [-1, -1, -1, -1, 2, 8]), (INDUCTION, "[BOS] 4 4 4", [-1, -1, 4, 4]),
-        (INDUCTION, "[BOS] 1 2 1 3 1", [-1, -1, -1, 2, -1, 3]),
-        (BRACKETS, "(())()", True), (BRACKETS, "())(()", False), (BRACKETS, "(((", False),
-        (BRACKETS, "((((()))))", True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("task", "text", "label"), [
+    (MAX, "3 1 4 =", 4), (MAX, "0 0 0 =", 0), (MAX, "2, 2, 1 =", 2),
+    (ADD, "3 5 =", 1), (ADD, "0 0 =", 0), (ADD, "6 6=", 5),
+    (INDUCTION, "[BOS] 7 2 8 7 2", [-1, -1, -1, -1, 2, 8]), (INDUCTION, "[BOS] 4 4 4", [-1, -1, 4, 4]),
+    (INDUCTION, "[BOS] 1 2 1 3 1", [-1, -1, -1, 2, -1, 3]),
+    (BRACKETS, "(())()", True), (BRACKETS, "())(()", False), (BRACKETS, "(((", False),
+    (BRACKETS, "((((()))))", True),
+])  # fmt: skip
 def test_labels_by_hand(task: Task, text: str, label: object) -> None:
     assert task.batch(torch.tensor([task.parse(text)])).labels[0].tolist() == label
 

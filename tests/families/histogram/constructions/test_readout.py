@@ -71,17 +71,14 @@ def test_wider_models_and_the_published_classes(reference, model, variant):
     assert wide.margin >= small.margin * (1 - 1e-9) or "frame" in variant
 
 
-@pytest.mark.parametrize(
-    ("model", "d_model", "p", "variant"),
-    [
-        ("lin", None, None, "uniform"), ("lin", 32, None, "uniform"), ("lin", 29, 32, "simplex"),
-        ("lin-softmax", 30, None, "simplex"), ("dot", None, None, "orthogonal"), ("dot", 40, 3, "orthogonal"),
-        ("dot", 30, 1, "simplex"), ("dot", 30, 64, "simplex"), ("dot", 8, 32, "frame"),
-        ("bos", None, None, "bos-sum"), ("bos", 31, None, "simplex"), ("bos", 12, 32, "frame"),
-        ("dot-softmax", None, None, "orthogonal"), ("dot-softmax", 7, 32, "frame"),
-        ("bos-softmax", None, None, "orthogonal"), ("bos-softmax", 7, 1, "binary"), ("bos-softmax", 6, 1, "circle"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("model", "d_model", "p", "variant"), [
+    ("lin", None, None, "uniform"), ("lin", 32, None, "uniform"), ("lin", 29, 32, "simplex"),
+    ("lin-softmax", 30, None, "simplex"), ("dot", None, None, "orthogonal"), ("dot", 40, 3, "orthogonal"),
+    ("dot", 30, 1, "simplex"), ("dot", 30, 64, "simplex"), ("dot", 8, 32, "frame"),
+    ("bos", None, None, "bos-sum"), ("bos", 31, None, "simplex"), ("bos", 12, 32, "frame"),
+    ("dot-softmax", None, None, "orthogonal"), ("dot-softmax", 7, 32, "frame"),
+    ("bos-softmax", None, None, "orthogonal"), ("bos-softmax", 7, 1, "binary"), ("bos-softmax", 6, 1, "circle"),
+])  # fmt: skip
 def test_auto_picks_the_documented_variant(model, d_model, p, variant):
     built = build(model, T=32, L=10, d_model=d_model, p=p)
     assert built.variant == variant
@@ -102,28 +99,25 @@ def variant_of(model, variant):
     return "auto" if variant == "orthogonal" else variant
 
 
-@pytest.mark.parametrize(
-    ("model", "arguments", "message"),
-    [
-        ("lin", {"variant": "orthogonal"}, "unknown variant of histogram/lin-exact 'orthogonal'"),
-        ("lin", {"p": 31}, r"one hidden neuron per token, p >= 32, got p=31"),
-        ("lin", {"variant": "uniform", "d_model": 31}, r"needs d_model >= 32 .*need d >= T.*got d_model=31"),
-        ("lin", {"variant": "simplex", "d_model": 28}, r"d_model >= 29 .*T - floor\(T/L\)"),
-        ("lin", {"a": 0.2}, r"0 < a <= 1/\(L - 1\) = 0.111111"),
-        ("lin", {"a": 0.1, "variant": "diagonal"}, "does not take a"), ("lin", {"T": 1}, "T >= 2 tokens"),
-        ("dot", {"L": 0}, "L = 0 must be at least 1"), ("dot", {"p": 0}, "p = 0 must be at least 1"),
-        ("dot", {"d_model": 29, "variant": "simplex"}, r"d_model >= 30 .*one shared coordinate"),
-        ("dot", {"alpha": -1.0}, "alpha, the coordinate that all tokens share, must be positive"),
-        ("bos", {"variant": "zero"}, "did you mean 'bos-zero'"),
-        ("bos-softmax", {"variant": "binary", "d_model": 6}, "d_model >= 7"),
-        ("bos-softmax", {"variant": "binary", "kappa": 20.8}, r"must exceed kappa\* = 20.8124 \(eq. 92\), got 20.8"),
-        ("bos-softmax", {"variant": "binary", "alpha": 1.0}, "below 1"),
-        ("bos-softmax", {"variant": "binary", "kappa": 40.0, "alpha": 0.8}, "too little for float64"),
-        ("bos-softmax", {"variant": "orthogonal", "kappa": 40.0}, "does not take kappa"),
-        ("dot-softmax", {"variant": "orthogonal", "d_model": 31}, "d_model >= 32"),
-        ("dot-softmax", {"variant": "frame", "d_model": 7, "kappa": 25.0}, "does not work at T=32, L=10"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("model", "arguments", "message"), [
+    ("lin", {"variant": "orthogonal"}, "unknown variant of histogram/lin-exact 'orthogonal'"),
+    ("lin", {"p": 31}, r"one hidden neuron per token, p >= 32, got p=31"),
+    ("lin", {"variant": "uniform", "d_model": 31}, r"needs d_model >= 32 .*need d >= T.*got d_model=31"),
+    ("lin", {"variant": "simplex", "d_model": 28}, r"d_model >= 29 .*T - floor\(T/L\)"),
+    ("lin", {"a": 0.2}, r"0 < a <= 1/\(L - 1\) = 0.111111"),
+    ("lin", {"a": 0.1, "variant": "diagonal"}, "does not take a"), ("lin", {"T": 1}, "T >= 2 tokens"),
+    ("dot", {"L": 0}, "L = 0 must be at least 1"), ("dot", {"p": 0}, "p = 0 must be at least 1"),
+    ("dot", {"d_model": 29, "variant": "simplex"}, r"d_model >= 30 .*one shared coordinate"),
+    ("dot", {"alpha": -1.0}, "alpha, the coordinate that all tokens share, must be positive"),
+    ("bos", {"variant": "zero"}, "did you mean 'bos-zero'"),
+    ("bos-softmax", {"variant": "binary", "d_model": 6}, "d_model >= 7"),
+    ("bos-softmax", {"variant": "binary", "kappa": 20.8}, r"must exceed kappa\* = 20.8124 \(eq. 92\), got 20.8"),
+    ("bos-softmax", {"variant": "binary", "alpha": 1.0}, "below 1"),
+    ("bos-softmax", {"variant": "binary", "kappa": 40.0, "alpha": 0.8}, "too little for float64"),
+    ("bos-softmax", {"variant": "orthogonal", "kappa": 40.0}, "does not take kappa"),
+    ("dot-softmax", {"variant": "orthogonal", "d_model": 31}, "d_model >= 32"),
+    ("dot-softmax", {"variant": "frame", "d_model": 7, "kappa": 25.0}, "does not work at T=32, L=10"),
+])  # fmt: skip
 def test_refusals_name_the_bound(model, arguments, message):
     with pytest.raises(InterpError, match=message):
         build(model, **{"T": 32, "L": 10, **arguments})

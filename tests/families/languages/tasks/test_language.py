@@ -145,14 +145,11 @@ def test_classes_sit_at_cls_and_answers_are_bools() -> None:
     assert torch.equal(task.answers(classes[:, 0], batch.tokens), batch.labels)
 
 
-@pytest.mark.parametrize(
-    ("name", "string", "message"),
-    [
-        ("one", "", "empty string"), ("one", "0120", "'2' at position 2"), ("dyck1", "([", r"'\[' at position 1"),
-        ("palindrome", "[CLS]0110", r"\[EOS\]"), ("palindrome", "[CLS][EOS]", "at least one symbol"),
-        ("first", "[CLS]", "at least one symbol"), ("first", "[CLS]0[CLS]1", "only"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "string", "message"), [
+    ("one", "", "empty string"), ("one", "0120", "'2' at position 2"), ("dyck1", "([", r"'\[' at position 1"),
+    ("palindrome", "[CLS]0110", r"\[EOS\]"), ("palindrome", "[CLS][EOS]", "at least one symbol"),
+    ("first", "[CLS]", "at least one symbol"), ("first", "[CLS]0[CLS]1", "only"),
+])  # fmt: skip
 def test_strings_that_are_no_input(name: str, string: str, message: str) -> None:
     with pytest.raises(InterpError, match=message):
         make_task(name).parse(string)
@@ -170,16 +167,13 @@ def test_rows_that_are_no_input() -> None:
             task.check_input(bad)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: One(length=0), "length = 0"), (lambda: One(length=5, shortest=6), "shortest = 6"),
-        (lambda: One(test_length=-1), "test_length = -1"), (lambda: One().enumerate(40), "length = 40"),
-        (lambda: One().sample(3, "validation"), "unknown split"),
-        (lambda: Dyck1(length=5).sample(3), "no even length"), (lambda: Dyck1(depth=0), "depth = 0"),
-        (lambda: One(depth=3), "unknown parameter"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: One(length=0), "length = 0"), (lambda: One(length=5, shortest=6), "shortest = 6"),
+    (lambda: One(test_length=-1), "test_length = -1"), (lambda: One().enumerate(40), "length = 40"),
+    (lambda: One().sample(3, "validation"), "unknown split"),
+    (lambda: Dyck1(length=5).sample(3), "no even length"), (lambda: Dyck1(depth=0), "depth = 0"),
+    (lambda: One(depth=3), "unknown parameter"),
+])  # fmt: skip
 def test_sizes_that_make_no_sense(make, message: str) -> None:
     with pytest.raises(InterpError, match=message):
         make()

@@ -64,30 +64,24 @@ def test_priors_of_your_own() -> None:
         assert task.ref.name == "table"
 
 
-@pytest.mark.parametrize(
-    ("rows", "keywords", "word"),
-    [
-        ([[0.3, 0.6]], {}, "do not sum to one"), ([[1.2, -0.2]], {}, "negative"), ([[float("nan"), 1.0]], {}, "nan"),
-        ([[0.5, 0.5]], {"prior": [0.5, 0.5]}, "prior has shape"), ([[0.5, 0.5]], {"prior": [-1.0]}, "prior"),
-        ([[0.5, 0.5]] * 2, {"contexts": [(0,)]}, "contexts"), ([0.5, 0.5], {}, "shape"),
-        (np.ones((2, 3, 2)) / 2, {}, "equally long"), ("abc", {}, "not an array of numbers"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rows", "keywords", "word"), [
+    ([[0.3, 0.6]], {}, "do not sum to one"), ([[1.2, -0.2]], {}, "negative"), ([[float("nan"), 1.0]], {}, "nan"),
+    ([[0.5, 0.5]], {"prior": [0.5, 0.5]}, "prior has shape"), ([[0.5, 0.5]], {"prior": [-1.0]}, "prior"),
+    ([[0.5, 0.5]] * 2, {"contexts": [(0,)]}, "contexts"), ([0.5, 0.5], {}, "shape"),
+    (np.ones((2, 3, 2)) / 2, {}, "equally long"), ("abc", {}, "not an array of numbers"),
+])  # fmt: skip
 def test_bad_tables_are_refused_in_one_sentence(rows: Any, keywords: dict[str, Any], word: str) -> None:
     with pytest.raises(interp.InterpError, match=word) as error:
         table(rows, **keywords)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("make", "arguments", "word"),
-    [
-        (bigram, {"N": 0}, "N = 0"), (bigram, {"concentration": 0.0}, "concentration"),
-        (bigram, {"prior": "zpif"}, "zipf"), (bigram, {"prior": "stationary"}, "equally many"),
-        (bigram, {"seed": -1}, "seed = -1"), (lookup, {"noise": 1.0}, "noise"), (low_rank, {"rank": -1}, "rank"),
-        (kgram, {"k": 0}, "k = 0"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("make", "arguments", "word"), [
+    (bigram, {"N": 0}, "N = 0"), (bigram, {"concentration": 0.0}, "concentration"),
+    (bigram, {"prior": "zpif"}, "zipf"), (bigram, {"prior": "stationary"}, "equally many"),
+    (bigram, {"seed": -1}, "seed = -1"), (lookup, {"noise": 1.0}, "noise"), (low_rank, {"rank": -1}, "rank"),
+    (kgram, {"k": 0}, "k = 0"),
+])  # fmt: skip
 def test_bad_parameters(make: Any, arguments: dict[str, Any], word: str) -> None:
     with pytest.raises(interp.InterpError, match=word):
         inspect.unwrap(make)(**arguments)

@@ -47,18 +47,15 @@ def exact_rank(n, k, d, heads, seed=0):
         return rank
 
 
-@pytest.mark.parametrize(
-    ("n", "k", "d", "heads", "rank"),
-    [
-        (6, 1, 2, 3, 2),  # erratum 4: rank 2 of 6 whatever the number of heads
-        (3, 2, 1, 9, 9), (3, 2, 2, 5, 9), (3, 2, 4, 2, 7),
-        (4, 2, 6, 3, 13),  # erratum 5: 13 of 16, printed 16
-        (3, 3, 5, 6, 25),  # 25 of 27
-        (4, 2, 3, 5, 15),
-        (3, 2, 5, 3, 9),
-        *(pytest.param(*row, marks=pytest.mark.slow) for row in ((3, 3, 7, 4, 17), (4, 3, 3, 8, 24), (5, 2, 7, 4, 21))),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("n", "k", "d", "heads", "rank"), [
+    (6, 1, 2, 3, 2),  # erratum 4: rank 2 of 6 whatever the number of heads
+    (3, 2, 1, 9, 9), (3, 2, 2, 5, 9), (3, 2, 4, 2, 7),
+    (4, 2, 6, 3, 13),  # erratum 5: 13 of 16, printed 16
+    (3, 3, 5, 6, 25),  # 25 of 27
+    (4, 2, 3, 5, 15),
+    (3, 2, 5, 3, 9),
+    *(pytest.param(*row, marks=pytest.mark.slow) for row in ((3, 3, 7, 4, 17), (4, 3, 3, 8, 24), (5, 2, 7, 4, 21))),
+])  # fmt: skip
 def test_erratum_5_rank_at_120_digits(n, k, d, heads, rank):
     assert attention_heads.attention_rank(n, k, d, heads) == rank
     assert exact_rank(n, k, d, heads) == rank

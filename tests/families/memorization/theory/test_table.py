@@ -10,21 +10,18 @@ from interp.families.memorization.theory.table import ConditionalTable, as_table
 GOOD = np.array([[0.5, 0.5], [0.25, 0.75]])
 
 
-@pytest.mark.parametrize(
-    ("conditional", "prior", "says"),
-    [
-        ([[0.5, 0.6], [0.5, 0.5]], None, "row 0 sums to 1.1"),
-        ([[1.5, -0.5], [0.5, 0.5]], None, "cannot be negative"),
-        ([[np.nan, 1.0], [0.5, 0.5]], None, "entry (0, 0) of the table is nan"),
-        ([0.5, 0.5], None, "shape (2,)"),
-        ([[1.0], [1.0]], None, "one output"),
-        (np.zeros((0, 3)), None, "neither empty"),
-        (GOOD, [0.5, 0.25, 0.25], "the prior has shape (3,) but the table has 2 contexts"),
-        (GOOD, [0.5, 0.4], "the prior sums to 0.9"), (GOOD, [1.5, -0.5], "entry 1 of the prior is -0.5"),
-        (GOOD, [np.nan, 1.0], "entry 0 of the prior is nan"), ([["a", "b"]], None, "not an array of numbers"),
-        (np.full((2, 3, 2), 0.5), None, "must be equally long"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("conditional", "prior", "says"), [
+    ([[0.5, 0.6], [0.5, 0.5]], None, "row 0 sums to 1.1"),
+    ([[1.5, -0.5], [0.5, 0.5]], None, "cannot be negative"),
+    ([[np.nan, 1.0], [0.5, 0.5]], None, "entry (0, 0) of the table is nan"),
+    ([0.5, 0.5], None, "shape (2,)"),
+    ([[1.0], [1.0]], None, "one output"),
+    (np.zeros((0, 3)), None, "neither empty"),
+    (GOOD, [0.5, 0.25, 0.25], "the prior has shape (3,) but the table has 2 contexts"),
+    (GOOD, [0.5, 0.4], "the prior sums to 0.9"), (GOOD, [1.5, -0.5], "entry 1 of the prior is -0.5"),
+    (GOOD, [np.nan, 1.0], "entry 0 of the prior is nan"), ([["a", "b"]], None, "not an array of numbers"),
+    (np.full((2, 3, 2), 0.5), None, "must be equally long"),
+])  # fmt: skip
 def test_bad_tables_get_one_clear_sentence(conditional, prior, says):
     with pytest.raises(InterpError) as problem:
         as_table(conditional, prior)
