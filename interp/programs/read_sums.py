@@ -196,7 +196,8 @@ def fewest(names: Sequence[Any], good: Callable[[list[Any]], bool]) -> list[Any]
 
 
 def stays(reading: Reading, part: Part, found: Quantized, value: Tensor, enough: float) -> bool:
-    """Whether enough answers stay, and enough of each frequent one."""
+    """Whether enough answers stay, and enough of each frequent one; unless the reading is finer, it is enough if they do
+    with the mean where the part does not matter."""
     least = min(LEAST, reading.kept({}).least)
     values = (value,) if reading.finer else (value, reading.spread(found, value))
     kept = (reading.kept({part: new}) for new in values)
@@ -355,12 +356,12 @@ def _head(
 
     d = weights["Q"].shape[1]
     best = {side: list(one.features) for side, one in reads.items()}
-    does = sufficient(reading, part, found, enough, by, swapped, made(best, d, d)) if best["V"] else None
-    if does is None:
+    suffices = sufficient(reading, part, found, enough, by, swapped, made(best, d, d)) if best["V"] else None
+    if suffices is None:
         return None
 
     def good(names: dict[str, list[str]], products: int = d, n: int = d) -> bool:
-        return bool(names["V"]) and does(made(names, products, n))
+        return bool(names["V"]) and suffices(made(names, products, n))
 
     for side in "VKQ":
         others = {**best}
@@ -429,12 +430,12 @@ def _mlp(
         return fitted_to(reading, steps, value, where, swapped)
 
     neurons, every = list(range(w_in.shape[1])), reads.by_spread(w_in)
-    does = sufficient(reading, part, found, enough, by, swapped, made(every, neurons)) if every else None
-    if does is None:
+    suffices = sufficient(reading, part, found, enough, by, swapped, made(every, neurons)) if every else None
+    if suffices is None:
         return None
 
     def good(names: Sequence[str], neurons: Sequence[int]) -> bool:
-        return bool(names) and bool(neurons) and does(made(names, neurons))
+        return bool(names) and bool(neurons) and suffices(made(names, neurons))
 
     least = min(FROM_OTHER_ROWS, nothing_more(reading, part, every))
     names = fewest(every, lambda some: nothing_more(reading, part, some) >= least and good(some, neurons))

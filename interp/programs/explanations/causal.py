@@ -264,7 +264,7 @@ def any_refuted(variables: Sequence[VariableRole]) -> bool:
 
 
 def at_means(reading: Reading, roles: dict[Part, PartRole]) -> dict[Part, PartRole]:
-    """The roles; parts that the program does without are explained if only their means at each position matter.
+    """The roles; parts that the program does without are explained if little but their means by position matters.
 
     They are tried together, where all rows have one length: a position is then the same place in each row.
     """

@@ -31,7 +31,7 @@ LETTERS, TITLE = 43, 36
 USED, OUT = ("explained", "kept"), ("not used", "minor", "stands in")
 """The statuses of parts that are used, and of those that are at their means in the model that is described."""
 READOUT = "the readout"
-AT_ITS_MEANS = "adds its mean at each position, and nothing else that matters"
+AT_ITS_MEANS = "adds its mean at each position, and little else that matters"
 """What a part does that the program does without, if it is explained all the same; its `kept` is of all such parts."""
 STATUSES = (*USED, "not read", *OUT)
 ARROW = "M0 0 L8 4 L0 8 z"
