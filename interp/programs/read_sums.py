@@ -196,8 +196,8 @@ def fewest(names: Sequence[Any], good: Callable[[list[Any]], bool]) -> list[Any]
 
 
 def stays(reading: Reading, part: Part, found: Quantized, value: Tensor, enough: float) -> bool:
-    """Whether enough answers stay, and enough of each frequent one; unless the reading is finer, it is enough if they do
-    with the mean where the part does not matter."""
+    """Whether enough answers stay, and enough of each frequent one; unless the reading is finer, the mean may be put
+    where the part does not matter."""
     least = min(LEAST, reading.kept({}).least)
     values = (value,) if reading.finer else (value, reading.spread(found, value))
     kept = (reading.kept({part: new}) for new in values)
