@@ -148,7 +148,7 @@ class Fitted:
 
 def without_rounding(weights: Tensor) -> Tensor:
     """Weights, of which those that only rounding tells from a whole number are whole."""
-    whole = weights.round()
+    whole = weights.round() + 0.0  # and no -0.0
     return torch.where((weights - whole).abs() < ROUNDING**2, whole, weights)
 
 
