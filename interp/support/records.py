@@ -81,6 +81,8 @@ class TaskRef(FrozenRecord):
 
         >>> interp.models.spec.TaskRef(name="histogram", parameters={"T": 16}).parameters
         (('T', 16),)
+        >>> str(interp.models.spec.TaskRef(name="histogram", parameters={"T": 16}))
+        'histogram with T = 16'
     """
 
     name: StrictStr
@@ -90,3 +92,9 @@ class TaskRef(FrozenRecord):
 
     _sorted = field_validator("parameters", mode="before")(lambda value: sorted_pairs(value))
     _as_mapping = field_serializer("parameters")(lambda self, value: dict(value))
+
+    def __str__(self) -> str:
+        facts = [f"{name} = {value}" for name, value in self.parameters]
+        facts += [f"data seed {self.data_seed}"] * (self.data_seed != 0)
+        facts += [f"a table of SHA-256 {self.table_sha256}"] * (self.table_sha256 is not None)
+        return self.name + (f" with {', '.join(facts)}" if facts else "")

@@ -182,7 +182,7 @@ def train_parameters(
         )
     spec, task = as_trained(spec, task)
     if task.ref != spec.task:
-        raise InterpError(f"the spec's task is {spec.task!r}, not {task.ref!r}")
+        raise InterpError(f"the spec's task is {spec.task}, not {task.ref}")
     if problems := model_problems(spec, task):
         raise SpecError(problems)
     check_lengths(spec, task)

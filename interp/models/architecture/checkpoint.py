@@ -74,7 +74,7 @@ def save_checkpoint(
         task = make_task(spec.task)
         spec = spec.replace(task=task.ref)  # drop explicit defaults, so that equal specs have equal ids
     if task.ref != spec.task:
-        raise InterpError(f"the spec's task is {spec.task!r}, not {task.ref!r}")
+        raise InterpError(f"the spec's task is {spec.task}, not {task.ref}")
     check_parameters(spec, task, tensors)
     stored = {name: _exactly(name, tensor.detach().cpu(), spec) for name, tensor in tensors.items()}
     stored |= {_TABLE + name: table.detach().cpu() for name, table in task.tables().items()}
