@@ -206,6 +206,8 @@ def _load_external(
     if isinstance(source, TaskModel | Subject):
         check_nothing_else(source.model if isinstance(source, Subject) else source, task, tokens, outputs, padding)
         return source
+    if padding not in ("mask", "attend"):
+        raise InterpError(f"padding = {padding!r} must be 'mask' or 'attend'")
     for name, given in (("tokens", tokens), ("outputs", outputs)):
         if given is not None and not isinstance(given, Mapping):
             raise InterpError(f"{name} = {quoted(given)} must be a mapping, such as {{'a': 0, 'b': 1}}")
@@ -216,6 +218,12 @@ def _load_external(
         warnings.warn(f"{' '.join(converted.notes)} {CHECK}", stacklevel=3)
     path = str(source) if isinstance(source, str | Path) else ""
     if isinstance(converted.model, TaskModel):
+        known = converted.model.task
+        if padding == "attend" and known.pad is not None and converted.model.spec.direction == "bidirectional":
+            raise UnsupportedError(
+                "padding = 'attend': a torch.nn.TransformerEncoder becomes a task model, which never attends to it "
+                f"(in a task without pad, {known.pad!r} would be a token like others)"
+            )
         return _finish_converted(converted.model, converted.notes, path, place, kind)
     subject = Subject.external(converted.model, task, converted.tokens, outputs, padding)
     try:

@@ -12,9 +12,10 @@ import torch
 import interp
 import interp.models.listing as listing
 import interp.models.zoo as zoo
-from interp.errors import CheckpointError, InterpError, SpecError
+from interp.errors import CheckpointError, InterpError, SpecError, UnsupportedError
 from interp.families.count01 import Count01
 from interp.models.architecture.parameters import initialize
+from interp.models.architecture.task_model import TaskModel
 from interp.models.constructions import registered_constructions
 from interp.models.spec import Construction, Layer, ModelSpec, TaskRef
 from interp.tasks import make_task, registered_tasks
@@ -355,6 +356,25 @@ def test_an_explanation_beside_a_state_dict_is_no_spec(tmp_path: Path) -> None:
 def test_a_model_without_its_task_is_not_loaded() -> None:
     with pytest.raises(InterpError, match=r"already a model: load takes it with its task, load\(model, task=\.\.\.\)"):
         zoo.load(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.filterwarnings("ignore:embed.weight is assumed")
+def test_an_encoder_that_attends_to_padding_is_refused() -> None:
+    """A task model masks its task's padding: its numbers would be those of another model."""
+    block = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    parts = {
+        "embed": torch.nn.Embedding(4, 8),
+        "encoder": torch.nn.TransformerEncoder(block, 1, enable_nested_tensor=False),
+        "head": torch.nn.Linear(8, 1),
+    }
+    state, task = torch.nn.ModuleDict(parts).state_dict(), make_task("parity")
+    given: dict[str, Any] = {"task": task, "tokens": dict(zip(task.vocabulary, range(4)))}
+    with pytest.raises(UnsupportedError, match=r"'attend'.*never attends to it"):
+        interp.load(state, config={"n_heads": 2, "causal": False}, padding="attend", **given)
+    causal = interp.load(state, config={"n_heads": 2, "causal": True}, padding="attend", **given)
+    assert isinstance(causal, TaskModel)
+    with pytest.raises(InterpError, match="padding = 'skip' must be 'mask' or 'attend'"):
+        interp.load(state, config={"n_heads": 2, "causal": False}, padding="skip", **given)  # type: ignore[arg-type]
 
 
 def test_a_load_goes_through_few_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
