@@ -116,10 +116,21 @@ def contrast(
     return Contrast(first, None, -yes * torch.where(logits[:, 0] < 0, -ones, ones), yes * tolerance)
 
 
+WHAT_DECIDES = {
+    "set": "the output that is nearest to being wrong (its negative if it must be below 0)",
+    "sigmoid": "the output (its negative where the right answer needs it below 0)",
+    "indicator": "the distance of the output from its tolerance (negative on the wrong side)",
+}
+"""What `contrast` takes of the outputs of models whose answer is not the largest one."""
 SHOWN = 40
 """Largest number of parts in a figure."""
 TOLD = 5
 """Number of outputs that hovering over the logit lens names."""
+
+
+def quantity_of(kind: str, answer: str = "the right answer", rival: str = "its best rival") -> str:
+    """What `contrast` measures at a read, in words."""
+    return WHAT_DECIDES.get(kind, f"the logit of {answer} minus that of {rival}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,11 +150,17 @@ class Attribution(Result):
     word: Callable[[int], str] = str
     answer: str = "the right answer"
     rival: str = "its best rival"
+    decision: str = "argmax"
+
+    @property
+    def of(self) -> str:
+        """What the parts add up to: the difference of two logits, or what decides about answers of another kind."""
+        return quantity_of(self.decision, self.answer, self.rival)
 
     @property
     def title(self) -> str:
         return (
-            f"Direct logit attribution: what each part adds to the logit of {self.answer} minus that of {self.rival}, "
+            f"Direct logit attribution: what each part adds to {self.of}, "
             f"mean over {counted(len(self.difference), 'answer')}"
         )
 
@@ -193,6 +210,8 @@ def direct_logit_attribution(
 ) -> Attribution:
     """Compute each part's contribution to the right output minus the best wrong one, per read, in float64 logits.
 
+    Where the answer is not the largest output, to what decides (see `Contrast`): of a set of outputs, the one that is
+    nearest to being wrong; of a single output, its side of 0, or of its tolerance. Positive is right.
     For any number of layers and classes, and answers at one or all positions. inputs: a batch, text or tokens (default:
     the task's test inputs). answer, rival: words of the task that take the place of the right output and of the best
     other one; answers that are the rival are left out.
@@ -258,6 +277,7 @@ def direct_logit_attribution(
     rows.append(("biases", "biases", None, None))
     parts = pd.DataFrame(rows, columns=["component", "kind", "layer", "head"])
     parts = parts.astype({"layer": "Int64", "head": "Int64"})
+    named["decision"] = subject.decision.kind
     return Attribution(values, centered, difference, torch.cat(classes), parts, subject.task.word, **named)
 
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from drawn_weights import draw_each, hooked
+from saved_models import FewB
 from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
@@ -188,3 +190,28 @@ def test_contributions_to_named_answers() -> None:
         direct_logit_attribution(model, batch, answer="5", rival="5")
     with pytest.raises(UnsupportedError, match="the largest of its outputs"):
         direct_logit_attribution(interp.build("languages/parity"), answer="yes")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("count01/minimal", {}, "the logit of the right answer minus that of its best rival, mean"),
+        ("languages/parity", {}, "the output (its negative where the right answer needs it below 0), mean"),
+        ("languages/palindrome", {"variant": "binary", "tolerance": 0.5}, "the distance of the output from its tol"),
+    ],
+)
+def test_the_title_says_what_is_divided_among_parts(name: str, options: dict, says: str) -> None:
+    model = interp.build(name, **options)
+    assert says in direct_logit_attribution(model, model.task.sample(3)).title
+
+
+def test_of_a_set_the_output_nearest_to_wrong_is_divided() -> None:
+    fields = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 12, "attn_only": True}
+    task = FewB()
+    own = hooked(**fields, d_vocab=task.d_vocab, d_vocab_out=3, normalization_type=None)
+    draw_each(own, 0.4)
+    subject, batch = Subject.external(own, task), task.sample(6)
+    found, outputs = direct_logit_attribution(subject, batch), subject.logits(batch).double()
+    signed = torch.where(task.allowed(batch.tokens).flatten(0, 1), outputs, -outputs)
+    torch.testing.assert_close(found.difference, signed.amin(1), rtol=1e-4, atol=1e-5)
+    assert "adds to the output that is nearest to being wrong (its negative if it must be below 0), mean" in found.title

@@ -81,10 +81,10 @@ def make(study: Study, report: Report) -> None:
     mean = float(attribution.difference.mean())
     report.heading(
         "What each part adds",
-        "Take the logit of the right answer minus the logit of its best rival. This difference is a sum of what "
+        f"Take {attribution.of}. This is a sum of what "
         "every part writes to the residual stream, with the scale of the final norm as in the run (direct logit "
         "attribution). Effects of a part through later parts are not included.\n\n"
-        f"The mean difference {inputs.on} ({counted(len(attribution.difference), 'answer')}) is {number(mean)}. "
+        f"Its mean {inputs.on} ({counted(len(attribution.difference), 'answer')}) is {number(mean)}. "
         + sentence(attribution, inputs, study.task.word),
     )
     more = f" The {SHOWN} largest of {len(table)}." if len(table) > SHOWN else ""
@@ -94,8 +94,8 @@ def make(study: Study, report: Report) -> None:
     report.add_table(
         "components",
         table.drop(columns=["layer", "head"]),
-        "effect: mean share of the difference, in logits. spread: its standard deviation. negative: share of the "
-        f"answers for which the part favors the rival. Measured {inputs.measured}.",
+        "effect: mean share of it, in logits. spread: its standard deviation. negative: share of the "
+        f"answers for which the part speaks against the right one. Measured {inputs.measured}.",
     )
     if 2 <= len(attribution.classes.unique()) <= 12 and len(table) <= SHOWN:
         report.add_figure(

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from interp.measures.components import quantity_of
 from interp.measures.head_types import KINDS, HeadTypes, head_features
 from interp.measures.runs import heads_of
 from interp.measures.survey import MODES
@@ -46,7 +47,7 @@ def make(study: Study, report: Report) -> None:
     report.add_table(
         "heads",
         shown,
-        "effect: the part's direct contribution to the logit of the right answer minus that to the best wrong answer. "
+        f"effect: the part's direct contribution to {quantity_of(study.subject.decision.kind)}. "
         f"accuracy_*, loss_* (nats): those of the whole model with the part replaced by zero, by {mean}, or "
         f"by its value on another input. {describe_separation(table)} {describe_attention(table)} "
         f"Measured {population.measured}{fewer}; separators are from the same inputs as the means.",

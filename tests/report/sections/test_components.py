@@ -64,3 +64,9 @@ def test_a_part_that_leads_for_every_answer_is_named_once(second: str) -> None:
     apart = " when 'no' is right (2 logits); head 0.0 when 'yes' is right (3 logits)."
     beyond = "The part that adds most, beyond what it adds to every input, is MLP 0"
     assert said == f"{beyond}{once if second == 'MLP 0' else apart}"
+
+
+def test_a_single_output_has_no_rival() -> None:
+    _, report = one_section("languages/parity", "components")
+    assert "Take the output (its negative where the right answer needs it below 0). This is a sum" in report.html()
+    assert "rival" not in report.html()
