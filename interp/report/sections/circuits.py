@@ -303,7 +303,7 @@ def patches(study: Study, report: Report) -> None:
     best = first.iloc[0]
     most = words.number(float(best["recovered"]), 3, ROUNDING)
     half = NORMAL_95 * float(best["error"])
-    error = "" if inputs.exact else f" (95% interval ±{words.number(max(half, ROUNDING), 2)})"
+    error = "" if inputs.exact or np.isnan(half) else f" (95% interval ±{words.number(max(half, ROUNDING), 2)})"
     parts, several = words.either(first["site"]), len(result.parts) > 1
     report.heading(
         "Patching",
@@ -320,7 +320,8 @@ def patches(study: Study, report: Report) -> None:
         result.plot("stream"),
         "The residual stream, patched before each layer and at one position at a time."
         if result.by_index
-        else "The residual stream, patched before each layer; rows have different lengths, so positions are grouped.",
+        else "The residual stream, patched before each layer; rows have different lengths or more than "
+        f"{MAX_POSITIONS} tokens, so positions are grouped.",
     )
     if several:
         report.add_figure("patching_parts", result.plot("parts"), "Heads and MLPs, each patched at all positions.")

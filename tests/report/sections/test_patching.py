@@ -4,6 +4,7 @@ import pytest
 from report.sections.standin_report import one_section
 from standins import NAMES
 
+import interp
 from interp.report.sections.circuits import describe_undecided_pairs
 
 
@@ -26,3 +27,10 @@ def test_a_model_that_tells_no_pair_apart_has_nothing_to_recover(clean, corrupte
     text = describe_undecided_pairs(clean, corrupted)
     assert says in text
     assert bool(says) == bool(text)
+
+
+def test_captions_are_true_of_long_rows_and_of_one_pair() -> None:
+    """One pair has no standard error; rows of one length may be too long for single positions."""
+    page = interp.analyze("count01/minimal", sections=["patching"], inputs=1).html()
+    assert " head 0.0 recovers 1.</p>" in page
+    assert "rows have different lengths or more than 40 tokens, so positions are grouped" in page
