@@ -216,6 +216,8 @@ def _compare(pages: list[Report], tasks: list[str]) -> Report:
     """Combine reports on one page: a table of their facts (and tasks, if these differ), then each report."""
     rows = pd.DataFrame([{"model": page.title, "task": task, **page.facts} for page, task in zip(pages, tasks)])
     rows = rows if len(set(tasks)) > 1 else rows.drop(columns="task")
+    if "most_needed_part" in rows:  # without none of the parts, there is no accuracy to compare
+        rows["accuracy_without_it"] = rows["accuracy_without_it"].where(rows["most_needed_part"] != "none")
     report = Report(f"{len(pages)} models", subtitle="side by side, then one by one")
     report.heading("Comparison")
     report.add_table(

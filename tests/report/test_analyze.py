@@ -139,3 +139,10 @@ def test_a_section_of_a_report_by_its_name() -> None:
         report.section("heads")
     with pytest.raises(InterpError, match=r"unknown figure of this report 'patching_head'; known: .*did you mean"):
         report.figures["patching_head"]
+
+
+def test_a_comparison_has_no_accuracy_without_no_part() -> None:
+    """Of sixteen heads none is needed; the lowest accuracy without one of them is not that without "none"."""
+    table = interp.analyze(["count01/minimal", "count01/paper"], sections=["heads"], inputs=200).tables["comparison"]
+    assert table["most_needed_part"].to_list() == ["head 0.0", "none"]
+    assert table["accuracy_without_it"].isna().to_list() == [False, True]
