@@ -90,6 +90,8 @@ def attention_ratios(
 
 def attended(subject: Subject, tokens: Sequence[str] | None) -> Sequence[str]:
     """Return the three tokens whose ratios are set: the given ones, or those that the task counts."""
+    if tokens is not None and len(tokens) != 3:
+        raise InterpError(f"attention ratios need three tokens, but tokens= has {len(tokens)}")
     tokens = subject.task.counted if tokens is None else tokens
     if len(tokens) != 3:
         raise InterpError(f"attention ratios need three tokens, but the task counts {len(tokens)}: pass tokens=(...)")

@@ -7,6 +7,7 @@ from closeness import close
 from standins import standin
 
 import interp
+from interp.errors import InterpError
 from interp.families.count01 import Count01
 from interp.measures.attention_ratios import attention_shares, token_ratios
 from interp.models.spec import Layer, ModelSpec, TaskRef
@@ -87,3 +88,8 @@ def test_ratios_of_scores_where_they_are_constant_else_of_means(positions: str) 
         zero, one, two = (seen[used, head][batch.tokens[used] == own.task.token_id(x)].mean() for x in "012")
         assert found["w01"][head] == pytest.approx(float(zero / one), rel=1e-6)
         assert found["w02"][head] == pytest.approx(float(zero / two), rel=1e-6)
+
+
+def test_too_few_given_tokens_are_counted(model) -> None:
+    with pytest.raises(InterpError, match=r"attention ratios need three tokens, but tokens= has 2"):
+        interp.attention_ratios(model, tokens=("0", "1"))
