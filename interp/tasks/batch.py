@@ -66,7 +66,10 @@ class Batch:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def __getitem__(self, rows: slice | Tensor) -> Batch:
+    def __getitem__(self, rows: int | slice | Tensor) -> Batch:
+        """Return some of the inputs; of one number, this input as a batch of one."""
+        if isinstance(rows, int):
+            rows = torch.tensor([range(len(self))[rows]])  # an IndexError if there is none, which ends a loop
         counts = None if self.counts is None else self.counts[rows]
         return Batch(self.tokens[rows], self.lengths[rows], self.labels[rows], self.task, counts)
 

@@ -149,6 +149,18 @@ def test_small_properties() -> None:
 # ---------------------------------------------------------------- batches
 
 
+def test_one_input_of_a_batch_is_a_batch_of_one() -> None:
+    batch = make_task("parity").sample(3)
+    for number, one in enumerate(batch):
+        assert len(one) == 1
+        assert one.tokens.equal(batch.tokens[number : number + 1])
+        assert repr(one) == repr(batch[number : number + 1])
+    assert number == 2
+    assert repr(batch[-1]) == repr(batch[2:])
+    with pytest.raises(IndexError):
+        batch[3]
+
+
 def test_batches() -> None:
     batch = Batch(torch.arange(12).reshape(3, 4), torch.tensor([4, 2, 0]), torch.tensor([True, False, True]))
     assert batch.attention_mask.tolist() == [[True] * 4, [True, True, False, False], [False] * 4]
