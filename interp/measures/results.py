@@ -69,7 +69,8 @@ class Result:
         return len(self.to_frame())
 
     def __repr__(self) -> str:
-        return f"{self.title}\n{self.to_frame().head(SHOWN).to_string(index=False)}{self._more}"
+        frame = self.to_frame().head(SHOWN)
+        return f"{self.title}\n{frame.to_string(index=False)}{self._more}" if len(frame) else self.title
 
     def _repr_html_(self) -> str:
         from interp.support.figures.cells import cells

@@ -73,7 +73,8 @@ class VariableProbes(Tabular):
 
     @property
     def title(self) -> str:
-        return "Linear probes of the residual stream: is a feature there, and is it used?"
+        about = "Linear probes of the residual stream: is a feature there, and is it used?"
+        return about if len(self.table) else f"{about} Nothing was probed: {'; '.join(self.reasons.values())}."
 
     def plot(self, what: Literal["probe", "along_probe", "interchange"] = "probe") -> Figure:
         """Draw the accuracy of the probe, or of interchange, by site (rows: features and positions)."""

@@ -188,3 +188,11 @@ def test_the_reason_is_true_where_another_feature_alone_decides() -> None:
     assert pairs_of(subject, batch, "bit", values, 20, 0) == (
         "No set of features needs bit to determine the answer, so an effect of its own cannot be measured"
     )
+
+
+def test_where_nothing_is_probed_the_reason_is_shown() -> None:
+    subject = standin("recall")
+    batch = subject.task.sample(60)
+    found = probe(subject, lambda batch: torch.zeros(len(batch), dtype=torch.long), batch)
+    assert repr(found).endswith("Nothing was probed: The feature <lambda> has only one value on these inputs.")
+    assert "only one value" in found._repr_html_()
