@@ -236,7 +236,8 @@ def _related(
         return ""
     if not evenly and relation.kind not in ("equal", "shift", "sum") and (places or relation.kind != "different"):
         return ""
-    return relations.in_words(relation, said(program, step.key), _here(program, step.query), keys, queries, places)
+    are_places = step.key == "position", step.query == "position"
+    return relations.in_words(relation, said(program, step.key), _here(program, step.query), keys, queries, are_places)
 
 
 def _several_places(chosen: Sequence[Sequence[int]], n: int, evenly: bool) -> str:

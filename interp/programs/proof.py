@@ -27,7 +27,7 @@ from interp.certificates.certify import certify_model
 from interp.certificates.known import find_known
 from interp.errors import InterpError, UnsupportedError
 from interp.models.architecture.answers import decide
-from interp.models.architecture.reduced import CountedRows
+from interp.models.architecture.reduced import CountedRows, count_space_refusal
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.language import Program
@@ -121,7 +121,9 @@ def _affordable(subject: Subject, program: Program, n: int, length: int) -> None
 def _by_counts_alone(subject: Subject, program: Program) -> None:
     """Raise UnsupportedError unless model and program depend on token counts alone."""
     if not subject.count_space:
-        raise UnsupportedError("the model does not depend on counts alone")
+        spec = subject.model.spec if isinstance(subject.model, TaskModel) else None
+        refused = None if spec is None else count_space_refusal(spec)
+        raise UnsupportedError(refused or "the model does not run in count space")
     if any("position" in step.of for step in (*program.steps, program.answer)):
         raise UnsupportedError("the program reads positions")
 

@@ -130,11 +130,15 @@ def completed(
     return torch.where(chosen.any(1, keepdim=True) & ~occurs, relation.holds(*chosen.shape), chosen)
 
 
-def in_words(one: Relation, other: str, own: str, keys: Sequence[str], queries: Sequence[str], places: bool) -> str:
+def in_words(
+    one: Relation, other: str, own: str, keys: Sequence[str], queries: Sequence[str], places: tuple[bool, bool]
+) -> str:
     """Where a head attends by a relation: "to the position before", "to positions where the token equals its own ...".
 
-    other, own: what is compared, of a key and of a query. keys, queries: their values.
+    other, own: what is compared, of a key and of a query. keys, queries: their values. places: whether the keys, and
+    the queries, are positions.
     """
+    of_keys, of_queries = places
     placed = {
         "any": "evenly to all positions", "equal": "to its own position",
         "different": "evenly to all positions but its own", "smaller": "evenly to all earlier positions",
@@ -142,16 +146,16 @@ def in_words(one: Relation, other: str, own: str, keys: Sequence[str], queries: 
         "at least": "evenly to its own and all later positions", "shift": f"to {shifted(one.by)}",
         "sum": f"to position {one.by} minus its own position",
     }  # fmt: skip
-    if places or one.kind == "any":
+    if all(places) or one.kind == "any":
         text = placed[one.kind]
     else:
         text = f"to positions where {other} {COMPARED[one.kind]} {own}"
-    text += _listed(", or ", [keys[key] for key in one.always], places)
-    text += _listed(", not ", [keys[key] for key in one.never], places)
+    text += _listed(", or ", [keys[key] for key in one.always], of_keys)
+    text += _listed(", not ", [keys[key] for key in one.never], of_keys)
     selected = one.holds(len(queries), len(keys))
     for query, key in one.pairs:
         more = "also" if bool(selected[query, key]) else "not"
-        text += f", from {_value(queries[query], places)} {more} to {_value(keys[key], places)}"
+        text += f", from {_value(queries[query], of_queries)} {more} to {_value(keys[key], of_keys)}"
     return text
 
 

@@ -195,7 +195,7 @@ def parts_words(parts: Sequence[str]) -> str:
 PLURALS = {
     "that it sees": "that they see", "attends": "attend", "reads": "read", "looks up": "look up", "makes": "make",
     "takes": "take", "says": "say", "adds up": "add up", "divides": "divide",
-    "adds its mean": "add their means",
+    "adds its mean": "add their means", "its own": "their own",
 }  # fmt: skip
 """What changes in the description of a part where several do the same."""
 

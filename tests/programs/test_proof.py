@@ -8,9 +8,10 @@ import torch
 
 import interp
 from interp.errors import InterpError, UnsupportedError
+from interp.models.spec import MLP
 from interp.models.subject import Subject
 from interp.programs.explanations import Explanation
-from interp.programs.language import Program
+from interp.programs.language import Linear, Program
 from interp.programs.proof import ProgramProof, by_extremes, corners, prove
 
 EYE = ((1.0, 0.0), (0.0, 1.0))
@@ -94,6 +95,16 @@ def test_multisets_stand_for_their_orders() -> None:
     found = interp.explain(model).certify()
     assert found.proved.how == "every multiset of tokens, in count space"
     assert found.proved.n == 16
+
+
+def test_what_count_space_lacks_is_said() -> None:
+    """With an MLP, a model without positions depends on counts alone all the same."""
+    layer = interp.Layer(n_heads=1, d_head=4, mlp=MLP(d_mlp=4))
+    model = interp.build(interp.ModelSpec(task="count01", d_model=4, layers=(layer,), readout_at="="))
+    assert model.spec.symmetry == "counts"
+    program = Program(model.task.vocabulary, 9, True, (), Linear("answer", (), (), (0.0,), ("4",)))
+    with pytest.raises(UnsupportedError, match="multisets: count space needs a linear readout, without an MLP"):
+        prove(Subject.of(model), program)
 
 
 def test_what_has_no_program_is_not_certified() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from interp.programs.language import Program
 from interp.programs.steps import NEVER, Head, Linear, Table
-from interp.programs.words import step_words
+from interp.programs.words import plural, step_words
 
 LETTERS = tuple("abcdefgh")
 
@@ -69,3 +69,14 @@ def test_a_variable_without_effect_in_a_table_is_not_said() -> None:
     table = Table("m", ("token", "position"), (0, 0, 1, 1), ("no", "yes"), "MLP 0")
     program = Program(("a", "b"), 2, True, (table,), Linear("answer", (), (), (0.0,), ("z",)))
     assert step_words(program, table) == "looks up the token in a table of 2 entries"
+
+
+def test_places_in_relations_are_numbers_and_tokens_quoted() -> None:
+    """From a token to the position that it names: the same words stand for both, and one token selects a second place."""
+    digits = ("0", "1", "2", "3")
+    scores = tuple(tuple(0.0 if q == k or (q, k) == (0, 1) else NEVER for k in range(4)) for q in range(4))
+    head = Head("h", "token", "position", scores, "token", "head 0.0")
+    program = Program(digits, 4, False, (head,), Linear("answer", (), (), (0.0,), ("x",)))
+    where = "attends to positions where the position equals its own token, from '0' also to position 1"
+    assert step_words(program, head) == f"{where} and reads the token"
+    assert plural(where) == where.replace("attends", "attend").replace("its own", "their own")
