@@ -105,9 +105,9 @@ def _compared(
 
 
 def _given(program: Program, running: Running) -> Tensor:
-    """A program's answers at the reads."""
+    """A program's answers at the reads, as those of the model: of sets, the numbers among those of these inputs."""
     counts = running.mask.double() if running.counts is None else running.counts
-    return program.answered(running.batch.tokens, counts, running.reads)
+    return running.of_words(program.answered(running.batch.tokens, counts, running.reads), program.answers)
 
 
 def _affordable(subject: Subject, program: Program, n: int, length: int) -> None:

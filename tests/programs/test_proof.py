@@ -1,6 +1,7 @@
 """Proofs that a program gives a model's answers on every input, and what they refuse."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,8 @@ from interp.models.subject import Subject
 from interp.programs.explanations import Explanation
 from interp.programs.language import Linear, Program
 from interp.programs.proof import ProgramProof, by_extremes, corners, prove
+from interp.programs.steps import Matrix
+from interp.tasks import Batch, NextSymbols
 
 EYE = ((1.0, 0.0), (0.0, 1.0))
 
@@ -105,6 +108,42 @@ def test_what_count_space_lacks_is_said() -> None:
     program = Program(model.task.vocabulary, 9, True, (), Linear("answer", (), (), (0.0,), ("4",)))
     with pytest.raises(UnsupportedError, match="multisets: count space needs a linear readout, without an MLP"):
         prove(Subject.of(model), program)
+
+
+class Following(NextSymbols):
+    """After a letter, this letter; each batch of inputs has one letter, so each knows another set."""
+
+    name = "proof-following"
+    vocabulary = symbols = ("a", "b")
+
+    def allowed(self, tokens: torch.Tensor) -> torch.Tensor:
+        return torch.stack([tokens == 0, tokens == 1], -1)
+
+    @property
+    def n_inputs(self) -> int:
+        return 2
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        yield from (self.batch(torch.tensor([[letter, letter]])) for letter in (0, 1))
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        return self.batch(torch.arange(n)[:, None] % 2 * torch.ones(1, 2).long())
+
+
+@pytest.mark.parametrize(("weights", "wrong"), [(EYE, 0), (((1.0, 0.0), (1.0, 0.0)), 2)])
+def test_sets_are_compared_by_their_members(weights: Matrix, wrong: int) -> None:
+    """The second program always answers {a}: the first set of each batch, but of one of them only the right one."""
+    interp.register_task(Following)
+    layer = interp.Layer(n_heads=1, d_head=2)
+    model = interp.build(interp.ModelSpec(task="proof-following", d_model=2, layers=(layer,), decision="set"))
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            tensor.copy_(torch.eye(2) if name in ("embed.W_E", "unembed.W_U") else torch.zeros_like(tensor))
+    program = Program(
+        ("a", "b"), 2, True, (), Linear("answer", ("token",), (weights,), (0.0, 0.0), ("{a}", "{b}")), "all"
+    )
+    proof = prove(Subject.of(model), program)
+    assert (proof.n, proof.answers, proof.wrong) == (2, 4, wrong)
 
 
 def test_what_has_no_program_is_not_certified() -> None:
