@@ -21,10 +21,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.measures.interchange import FEW, UNDECIDED, Interchange, split
+from interp.measures.interchange import FEW, Interchange, split
 from interp.measures.runs import Part
 from interp.models.subject import Subject
-from interp.programs.language import Program, sums_at
+from interp.programs.language import Program, largest, sums_at
 from interp.programs.quantize import numbered
 from interp.programs.relevance import CONTENT, READ, Kinds
 from interp.programs.running import Running
@@ -280,9 +280,7 @@ class Interchanger:
                 known = {name: weights for name, weights in self.made.items() if name not in changed}
                 known |= {name: _moved(self.made[name], donors[0]) for name, donors in chunk.items()}
                 sums = self._sums(self.program.run(self.running.batch.tokens, self.counts, known))
-            best = largest(sums)
-            answers = self._read(best.clamp(min=0)).masked_fill(best == UNDECIDED, UNDECIDED)
-            pieces.append(answers.expand(len(next(iter(chunk.values()))), -1))
+            pieces.append(self._read(largest(sums, TIED)).expand(len(next(iter(chunk.values()))), -1))
         return torch.cat(pieces)
 
     def _adds(self, name: str) -> Float[Tensor, "rows length answers"]:
@@ -540,15 +538,6 @@ def same_partition(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> 
     _, b = other.unique(return_inverse=True)
     n, m = int(a.max()) + 1, int(b.max()) + 1
     return n == m > 1 and len((a * m + b).unique()) == n
-
-
-def largest(sums: Float[Tensor, "*tried reads answers"]) -> Int[Tensor, "*tried reads"]:
-    """The place of the largest sum; UNDECIDED where the two largest are equal, up to rounding."""
-    if sums.shape[-1] < 2:
-        return sums.argmax(-1)
-    first, at = sums.max(-1)
-    second = sums.scatter(-1, at[..., None], -torch.inf).amax(-1)
-    return at.masked_fill(first - second <= TIED * first.abs().clamp(min=1.0), UNDECIDED)
 
 
 def _stacked(donors: Iterable[Int[Tensor, "rows length"]], none: Int[Tensor, "none rows length"]) -> Donors:

@@ -35,6 +35,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from interp.errors import InterpError, check_one_of, quoted
+from interp.measures.interchange import UNDECIDED
 from interp.programs.steps import (
     NEVER,  # noqa: F401, it belongs to the language
     Evened,
@@ -54,6 +55,8 @@ from interp.programs.waves import Cosines, Waves
 from interp.tasks.batch import Reads
 
 SCHEMA = 1
+ROUNDING = 1e-9
+"""Sums of an answer that differ by less, as a share of the largest (or of 1, if it is smaller), are equal."""
 Answer: TypeAlias = Linear | Cosines
 KINDS: dict[str, type[Step]] = {
     "head": Head, "table": Table, "linear": Linear, "sums": Sums, "product": Product,
@@ -167,8 +170,8 @@ class Program:
     def answered(
         self, tokens: Int[Tensor, "rows length"], counts: Num[Tensor, "rows length"], reads: Reads
     ) -> Int[Tensor, "reads"]:
-        """Return the index of the answer at each read."""
-        return sums_at(self.answer, self.run(tokens, counts), reads).argmax(-1)
+        """Return the index of the answer at each read; UNDECIDED where several answers have the largest sum."""
+        return largest(sums_at(self.answer, self.run(tokens, counts), reads))
 
     def reads(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
         """Return where each row is read. Raises InterpError if the token is missing, or answers are at all places."""
@@ -227,6 +230,15 @@ class Program:
 def sums_at(answer: Answer, made: Features, reads: Reads) -> Float[Tensor, "reads answers"]:
     """The sums of an answer at the reads."""
     return answer.sums({name: reads.pick(made[name])[:, None] for name in ("token", *answer.of)})[:, 0]
+
+
+def largest(sums: Float[Tensor, "*tried reads answers"], tied: float = ROUNDING) -> Int[Tensor, "*tried reads"]:
+    """The place of the largest sum; UNDECIDED where the two largest are equal, up to `tied` (see ROUNDING)."""
+    if sums.shape[-1] < 2:
+        return sums.argmax(-1)
+    first, at = sums.max(-1)
+    second = sums.scatter(-1, at[..., None], -torch.inf).amax(-1)
+    return at.masked_fill(first - second <= tied * first.abs().clamp(min=1.0), UNDECIDED)
 
 
 def entries(text: str, what: str, schema: int) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.programs.inputs_tried import InputsTried
-from interp.programs.interchange import largest
-from interp.programs.language import NEVER, Answer, Program, sums_at
+from interp.programs.interchange import TIED
+from interp.programs.language import NEVER, Answer, Program, largest, sums_at
 from interp.programs.steps import Head, Linear, Step, Sums, Table
 
 ROWS_TRIED = 3
@@ -60,7 +60,7 @@ def without_inputs(
 
     def answers(program: Program) -> Tensor:
         sums = sums_at(program.answer, program.run(running.batch.tokens, counts), running.reads)
-        return largest(sums)
+        return largest(sums, TIED)
 
     def as_before(program: Program) -> float:
         return float((answers(program) == wanted).double().mean())

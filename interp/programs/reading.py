@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 
 from interp.measures.runs import Part
 from interp.programs.inputs_tried import InputsTried
-from interp.programs.language import Answer, sums_at
+from interp.programs.language import Answer, largest, sums_at
 from interp.programs.quantize import Quantized, enough_of, quantize
 from interp.programs.readers import Readers, runs_before
 from interp.programs.relevance import Kinds, needed
@@ -398,8 +398,8 @@ class Reading:
         return self.after(steps)[steps[-1].name]
 
     def answered(self, answer: Answer, steps: Sequence[Step] = ()) -> Kept:
-        """How many of the model's answers a readout gives, with steps before it."""
-        answers = sums_at(answer, self.after(steps), self.running.reads).argmax(-1)
+        """How many of the model's answers a readout gives, with steps before it; sums that tie give none."""
+        answers = largest(sums_at(answer, self.after(steps), self.running.reads))
         return Kept.of(answers, self.running.answers)
 
     def add(self, step: Step) -> None:

@@ -234,11 +234,13 @@ class Running:
         return at.where(sets[at] == answers, -1)
 
     def of_words(self, answers: Int[Tensor, "*tried reads"], words: Sequence[str]) -> Int[Tensor, "*tried reads"]:
-        """Answers as indices of `words`, from indices of a program's words; -2 for words that are none of them."""
+        """Answers as indices of `words`, from indices of a program's words; -2 for words that are none of them, and for
+        answers that are UNDECIDED as before."""
         if not self.has_sets:
             return answers
         known = {word: at for at, word in enumerate(self.words)}
-        return torch.tensor([known.get(word, -2) for word in words])[answers]
+        found = torch.tensor([known.get(word, -2) for word in words])[answers.clamp(min=0)]
+        return found.where(answers >= 0, answers)
 
     # ------------------------------------------------------------ with replacements
 

@@ -12,15 +12,15 @@ import interp
 from interp.measures.interchange import UNDECIDED, Interchange, split
 from interp.models.subject import Subject
 from interp.programs.interchange import (
+    TIED,
     FreshInputs,
     Interchanger,
     Placed,
     carried,
     in_pairs,
     interchanged,
-    largest,
 )
-from interp.programs.language import NEVER, Head, Linear, Program, Table
+from interp.programs.language import NEVER, Head, Linear, Program, Table, largest
 from interp.tasks.populations import Population, everything, sample
 
 LIMIT = 0.5
@@ -301,8 +301,8 @@ def test_equal_sums_are_no_case() -> None:
 
 def test_sums_are_equal_up_to_noise_of_the_weights() -> None:
     sums = torch.tensor([[1.0, 1.0 + 1e-5, 0.0], [1.0, 1.0 + 1e-3, 0.0], [3.0, 2.0, 3.0]]).double()
-    assert largest(sums).tolist() == [UNDECIDED, 1, UNDECIDED]
-    assert largest(sums[:, :1]).tolist() == [0, 0, 0]
+    assert largest(sums, TIED).tolist() == [UNDECIDED, 1, UNDECIDED]
+    assert largest(sums[:, :1], TIED).tolist() == [0, 0, 0]
 
 
 def test_of_rows_as_counts_more_are_drawn_and_not_more_sources() -> None:

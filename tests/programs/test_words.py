@@ -72,7 +72,7 @@ def test_a_variable_without_effect_in_a_table_is_not_said() -> None:
 
 
 def test_places_in_relations_are_numbers_and_tokens_quoted() -> None:
-    """From a token to the position that it names: the same words stand for both, and one token selects a second place."""
+    """From a token to the position that it names: the same words stand for both; one token selects a second place."""
     digits = ("0", "1", "2", "3")
     scores = tuple(tuple(0.0 if q == k or (q, k) == (0, 1) else NEVER for k in range(4)) for q in range(4))
     head = Head("h", "token", "position", scores, "token", "head 0.0")

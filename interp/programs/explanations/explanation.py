@@ -513,7 +513,7 @@ def _reads_more(explanation: Explanation, phrase: str, short: bool = False) -> s
     worst = min(explanation.more, key=lambda entry: entry.left)
     if worst.alone < worst.left + (1 - worst.left) / 2:  # one thing makes half of it or more
         whose = "" if len(readers) == 1 else f"for {worst.reader}, "
-        stay += f" ({whose}{words.share(worst.alone)} with {_source(worst.most)} alone)"
+        stay += f" ({whose}{words.at_least(worst.alone)} with {_source(worst.most)} alone)"
     return f"{_readers(readers)} more than {phrase}: {stay}"
 
 

@@ -15,7 +15,8 @@ from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import causal, findings
 from interp.programs.interchange import FreshInputs, Placed
-from interp.programs.language import Head, Sums, Table
+from interp.programs.language import NEVER, Head, Linear, Program, Sums, Table
+from interp.programs.proof import prove
 from interp.programs.reading import Role
 from interp.programs.task import ENDS
 from interp.tasks.populations import everything
@@ -29,6 +30,42 @@ def test_a_program_with_a_wrong_entry_gives_fewer_answers() -> None:
     wrong = replace(ENDS, steps=(ENDS.steps[0], replace(same, entries=(1, 0, 0, 0))))
     assert causal.agrees(ENDS, fresh).share == 1.0
     assert causal.agrees(wrong, fresh).share == 0.75  # one of four pairs of ends
+
+
+def test_sums_that_tie_give_no_answer() -> None:
+    """A head that reads both ends evenly ties where they differ; the first of two equal answers is often the right one,
+    but the program does not say so."""
+    both = Head("both", "", "position", ((0.0, NEVER, 0.0),), "token", "head 0.0")
+    weights = (((1.0, 0.0), (0.0, 1.0)),)
+    ties = Program(("a", "b"), 3, True, (both,), Linear("answer", ("both",), weights, (0.0, 0.0), ("no", "yes")))
+    said = replace(ties, answer=replace(ties.answer, bias=(0.1, 0.0)))
+    subject = Subject.of(interp.compile(said))
+    fresh = FreshInputs(subject, everything(subject.task))
+    assert causal.agrees(said, fresh).share == 1.0
+    assert causal.agrees(ties, fresh).share == 0.5
+    assert not prove(subject, ties).holds
+
+
+def test_no_answer_of_what_is_explained_ties() -> None:
+    """Does the last token equal the one after the mark? A head finds that place by the mark before it. Read as a head
+    that attends to the mark, too, it has half of the weight, and a readout that ties there gave the answers by luck."""
+    words = ("a", "b", "c", "^")
+    before = tuple(tuple(0.0 if k == max(0, q - 1) else NEVER for k in range(4)) for q in range(4))
+    first = tuple(int(was == "^" != now) for was in words for now in words)
+    same = tuple(int(one == other) for one in words for other in words)
+    steps = (
+        Head("before", "position", "position", before, "token"),
+        Table("first", ("before", "token"), first, ("no", "yes")),
+        Head("there", "", "first", ((NEVER, 0.0),), "token"),
+        Table("same", ("token", "there"), same, ("no", "yes")),
+    )
+    answer = Linear("answer", ("same",), (((0.0, 1.0), (1.0, 0.0)),), (0.0, 0.0), ("yes", "no"))
+    found = interp.explain(interp.compile(Program(words, 4, True, steps, answer), first="^"))
+    assert found.program is not None
+    tokens = torch.cartesian_prod(torch.tensor([3]), *[torch.arange(3)] * 3)
+    sums = found.program.answer.sums(found.program.run(tokens))[:, -1]
+    assert float((sums[:, 0] - sums[:, 1]).abs().min()) > 1e-3
+    assert found.agreement is not None and found.agreement.share == 1.0
 
 
 def test_a_program_is_taken_without_an_input_of_no_effect() -> None:

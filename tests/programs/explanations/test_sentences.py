@@ -131,6 +131,8 @@ def test_a_part_that_reads_more_is_said() -> None:
     assert f"but {rest} the model's answers stay." in one.sentence
     named = replace(known, more=(ReadsMore("MLP 0", 0.5, "token", 0.625),)).sentence
     assert "0.5000 of the model's answers stay (0.6250 with the token alone)" in named
+    equal = replace(known, more=(ReadsMore("MLP 0", 27 / 28, "token", 27 / 28),)).sentence
+    assert "0.9642 of the model's answers stay (0.9642 with the token alone)" in equal  # one number, rounded alike
     assert "with the token alone" not in replace(known, more=(ReadsMore("MLP 0", 0.5, "token", 0.875),)).sentence
     both = replace(known, more=(ReadsMore("MLP 0", 0.5), ReadsMore("the readout", 0.25)))
     assert "MLP 0 and the readout read more than the program says: with the rest of what they read" in both.sentence
