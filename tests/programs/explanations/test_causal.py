@@ -65,7 +65,8 @@ def test_no_answer_of_what_is_explained_ties() -> None:
     tokens = torch.cartesian_prod(torch.tensor([3]), *[torch.arange(3)] * 3)
     sums = found.program.answer.sums(found.program.run(tokens))[:, -1]
     assert float((sums[:, 0] - sums[:, 1]).abs().min()) > 1e-3
-    assert found.agreement is not None and found.agreement.share == 1.0
+    assert found.agreement is not None
+    assert found.agreement.share == 1.0
 
 
 def test_a_program_is_taken_without_an_input_of_no_effect() -> None:
