@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from interp.programs.language import Program
-from interp.programs.steps import NEVER
+from interp.programs.steps import NEVER, Head, Linear, Table
 from interp.programs.words import step_words
 
 FIRST = "# A variable is a list with a table {value: weight} for each position.\n"
@@ -146,20 +146,25 @@ def evened(query, shares, scores):
         rows.append({value: share / (sum(found.values()) or 1.0) for value, share in found.items()})
     return rows
 '''
+IN_ORDER = '''\
+def in_order(variable, values):
+    """All values of a variable with their weights, in this order: of equal ones, the first is read."""
+    return [{value: one.get(value, 0.0) for value in values} for one in variable]
+'''
 SPARSE = '''\
 def sparse(n, rows):
     """For each value a row of n weights: those given by their places, and 0 elsewhere."""
     return {value: tuple(row.get(i, 0.0) for i in range(n)) for value, row in rows.items()}
 '''
-ADDED = {"weigh": WEIGH, "waves": WAVES, "by_length": BY_LENGTH, "evened": EVENED_SOURCE, "product": MULTIPLY,
-         "sparse": SPARSE}  # fmt: skip
+ADDED = {"in_order": IN_ORDER, "weigh": WEIGH, "waves": WAVES, "by_length": BY_LENGTH, "evened": EVENED_SOURCE,
+         "product": MULTIPLY, "sparse": SPARSE}  # fmt: skip
 """Functions that are added where they are called; `waves` comes with `cosines`."""
 MATH = {"waves": ("cos", "hypot", "pi", "sin"), "by_length": ("log",)}
 """What these import."""
 
 TAKEN = (
-    "answer", "by_length", "cos", "cosines", "divided", "evened", "exp", "hypot", "largest", "log", "look_up", "mix",
-    "most", "pi", "product", "ramps", "select", "sin", "sparse", "sums", "tokens", "waves", "weigh",
+    "answer", "by_length", "cos", "cosines", "divided", "evened", "exp", "hypot", "in_order", "largest", "log",
+    "look_up", "mix", "most", "pi", "product", "ramps", "select", "sin", "sparse", "sums", "tokens", "waves", "weigh",
 )  # fmt: skip
 """Names that variables must not have."""
 
@@ -169,9 +174,11 @@ def source(program: Program) -> str:
     names = {"": "[{None: 1.0}] * len(tokens)", "token": "token", "position": "position"}
     shown: dict[str, Sequence[Any]] = {"": (None,), "token": program.vocabulary, "position": range(program.length)}
     constants, body, calls = list[str](), list[str](), list[str]()
+    single = _single(program)
     for step in program.steps:
         name = _name(step.name, set(names.values()))
-        more, call = step.python(name.upper(), names, shown)
+        read = {of: f"in_order({names[of]}, {tuple(shown[of])!r})" for of in step.of if of not in single}
+        more, call = step.python(name.upper(), names | read if isinstance(step, Table) else names, shown)
         names[step.name], shown[step.name] = name, step.shown(shown)
         what = f"{step.part}: {step_words(program, step)}" if step.part else step_words(program, step)
         body += [f"    # {what[0].upper()}{what[1:]}.", f"    {name} = {call}"]
@@ -194,6 +201,23 @@ def source(program: Program) -> str:
     helpers = [HELPERS, *(ADDED[name] for name in added)]
     # Python looks names up when it calls answer, so that what one wants to read comes first.
     return "\n\n".join([first, "\n".join(head) + "\n", *helpers, "\n".join(settings) + "\n"])
+
+
+def _single(program: Program) -> set[str]:
+    """The variables that have one value at each position, whatever the tokens; others may have two of equal shares."""
+    found = {"token", "position"}
+    for step in program.steps:
+        if isinstance(step, Table | Linear) or (isinstance(step, Head) and step.value in found and _one_place(step)):
+            found.add(step.name)
+    return found
+
+
+def _one_place(head: Head) -> bool:
+    """Whether a head attends to one position that it always sees: the first one, its own, or one before it."""
+    chosen = [[key for key, score in enumerate(row) if score > NEVER] for row in head.scores]
+    placed = head.key == "position" and head.query in ("", "position") and not head.total
+    own = head.query == "position"
+    return placed and all(len(row) == 1 and row[0] <= at * own for at, row in enumerate(chosen))
 
 
 def _name(name: str, taken: set[str]) -> str:

@@ -26,6 +26,19 @@ def test_python_gives_the_answers(seed: int) -> None:
         assert function(words) == task.program(words)
 
 
+def test_a_table_reads_the_first_of_equal_shares() -> None:
+    """The first in the order of the values, not of the row: "ba" has as much of both."""
+    letters = ("a", "b", "c")
+    eye = tuple(tuple(float(i == j) for j in range(3)) for i in range(3))
+    answer = Linear("answer", ("most",), (eye,), (0.0,) * 3, letters)
+    even = Head("even", "", "", ((0.0,),), "token")
+    program = Program(letters, 2, False, (even, Table("most", ("even",), (0, 1, 2), letters)), answer, read="first")
+    for row in product(letters, repeat=2):
+        assert run(program)(list(row)) == program(list(row)) == min(row)
+    first = replace(even, key="position", scores=((0.0, NEVER),))
+    assert "in_order" not in source(replace(program, steps=(first, program.steps[1])))
+
+
 def test_the_answer_comes_first_and_helpers_and_numbers_after_it() -> None:
     lines = source(random_program(0).program).splitlines()
     defined = [line.split("(")[0] for line in lines if line.startswith("def ")]
