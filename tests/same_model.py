@@ -57,7 +57,8 @@ def permuted(model: interp.TaskModel, seed: int = 0) -> Changed:
                 tensors[name] = tensors[name][order]
         if f"{begin}.mlp.W_in" in tensors:
             mlp = torch.randperm(tensors[f"{begin}.mlp.b_in"].shape[0], generator=draw)
-            tensors[f"{begin}.mlp.W_in"] = tensors[f"{begin}.mlp.W_in"][:, mlp]
+            for name in {f"{begin}.mlp.W_in", f"{begin}.mlp.W_gate"} & {*tensors}:
+                tensors[name] = tensors[name][:, mlp]
             tensors[f"{begin}.mlp.b_in"] = tensors[f"{begin}.mlp.b_in"][mlp]
             tensors[f"{begin}.mlp.W_out"] = tensors[f"{begin}.mlp.W_out"][mlp]
     return Changed(again(model, tensors), names)
@@ -105,6 +106,7 @@ def changes(model: interp.TaskModel) -> dict[str, Callable[[interp.TaskModel], C
     plain = all(layer.mixing == "dot" and layer.value_output == "learned" for layer in layers)
     turns = plain and spec.readout != "relu_mlp" and all(layer.norm == "none" for layer in layers)
     turns = turns and spec.final_norm == "none" and spec.positions in ("none", "learned")
+    plain = plain and spec.positions != "alibi"  # a head's slope follows from its number, and from how many there are
     kept = {"permuted": plain, "rotated": turns, "dead": plain, "double": True}
     return {name: change for name, change in CHANGES.items() if kept[name]}
 

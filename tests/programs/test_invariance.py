@@ -8,6 +8,7 @@ from same_model import CHANGES, Changed, changes, form
 from shared.random_programs import random_program
 
 import interp
+from interp.models.spec import MLP
 
 TRAINED = (
     "algorithmic/max-of-k", "algorithmic/max-of-k-positions", "algorithmic/induction", "algorithmic/brackets",
@@ -48,6 +49,21 @@ def test_some_compiled_models(seed: int) -> None:
 @pytest.mark.slow
 def test_a_trained_model() -> None:
     assert not differences(interp.load("algorithmic/max-of-k"), ("rotated", "dead"))
+
+
+@pytest.mark.parametrize("positions", ["none", "alibi"])
+def test_gates_move_with_their_neurons_and_slopes_stay(positions: str) -> None:
+    mlp = MLP(d_mlp=8, gated=True, activation="silu")
+    layer = interp.Layer(n_heads=2, d_head=4, mlp=mlp, norm="pre", norm_kind="rms")
+    enter = "attention" if positions == "alibi" else "residual"
+    spec = interp.ModelSpec(
+        task="count01", d_model=8, layers=(layer,), readout_at="=", positions=positions, positions_enter=enter
+    )
+    model, draw = interp.build(spec), torch.Generator().manual_seed(0)
+    for tensor in model.parameters():
+        tensor.data.copy_(torch.randn(tensor.shape, generator=draw))
+    for change in changes(model).values():
+        equals(model, change(model))
 
 
 def test_a_difference_is_seen() -> None:
