@@ -24,7 +24,7 @@ from torch import Tensor
 from interp.measures.interchange import FEW, Interchange, split
 from interp.measures.runs import Part
 from interp.models.subject import Subject
-from interp.programs.language import Program, largest, sums_at
+from interp.programs.language import TIED, Program, largest, sums_at
 from interp.programs.quantize import numbered
 from interp.programs.relevance import CONTENT, READ, Kinds
 from interp.programs.running import Running
@@ -57,9 +57,6 @@ MOST_PAIRS = 28
 """Most pairs of variables that are interchanged together."""
 SAME = 1e-6
 """Weights that differ by less are one value."""
-TIED = 1e-4
-"""Sums of a program that differ by less, as a share of the largest (or of 1, if it is smaller), are equal: what is
-read of a model with noise on its weights differs as much."""
 
 Donors = Int[Tensor, "*tried rows length"]
 """For each position of each row, row * length + position of the source of its value; of one way, or of several."""

@@ -38,6 +38,7 @@ from interp.errors import InterpError, check_one_of, quoted
 from interp.measures.interchange import UNDECIDED
 from interp.programs.steps import (
     NEVER,  # noqa: F401, it belongs to the language
+    ROUNDING,
     Evened,
     Features,
     Head,
@@ -55,8 +56,8 @@ from interp.programs.waves import Cosines, Waves
 from interp.tasks.batch import Reads
 
 SCHEMA = 1
-ROUNDING = 1e-9
-"""Sums of an answer that differ by less, as a share of the largest (or of 1, if it is smaller), are equal."""
+TIED = 1e-4
+"""The same as ROUNDING for what is read of a model with noise on its weights."""
 Answer: TypeAlias = Linear | Cosines
 KINDS: dict[str, type[Step]] = {
     "head": Head, "table": Table, "linear": Linear, "sums": Sums, "product": Product,

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.programs.inputs_tried import InputsTried
-from interp.programs.interchange import TIED
-from interp.programs.language import NEVER, Answer, Program, largest, sums_at
+from interp.programs.language import NEVER, TIED, Answer, Program, largest, sums_at
 from interp.programs.steps import Head, Linear, Step, Sums, Table
 
 ROWS_TRIED = 3

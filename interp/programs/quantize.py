@@ -133,11 +133,17 @@ def clustered(
         centers = torch.stack([low[drawn][cut == cluster].mean(0) for cluster in range(int(cut.max()) + 1)])
         label = torch.cdist(low, centers).argmin(1)
     code = torch.full_like(base.code, -1)
-    _, dense = label.unique(return_inverse=True)
-    code[base.needed] = dense[back]
-    n = torch.bincount(dense[back])
-    vectors = torch.zeros(len(n), points.shape[1]).index_add_(0, dense[back], points) / n[:, None]
+    code[base.needed] = cluster = in_order_of_appearance(label[back])
+    n = torch.bincount(cluster)
+    vectors = torch.zeros(len(n), points.shape[1]).index_add_(0, cluster, points) / n[:, None]
     return Quantized(base.part, code, vectors, base.needed, base.elsewhere, 0.0)
+
+
+def in_order_of_appearance(labels: Int[Tensor, "points"]) -> Int[Tensor, "points"]:
+    """The labels as numbers from 0 on, by where each occurs first: in all forms of a model, the same order."""
+    values, dense = labels.unique(return_inverse=True)
+    first = torch.full((len(values),), len(labels)).scatter_reduce_(0, dense, torch.arange(len(labels)), "amin")
+    return first.argsort().argsort()[dense]
 
 
 def sampled(n: int) -> Tensor:

@@ -214,14 +214,13 @@ class Reading:
         return False
 
     def move(self, part: Part) -> None:
-        """From here on, some rows take the variable of a part from another row; where answers are sets, not those that
-        the model would then answer with a set that no input has."""
+        """From here on, some rows take the variable of a part from another row, unless it is then undecided."""
         rows, before = self.others.get(part), self.running
         if rows is None or before.moved is None:
             return
         value, numbers = before.value(part), torch.arange(len(rows))
-        answers = before.decided(before.after({part: value[rows]}).logits)
-        if len(odd := before.reads.rows[answers < 0]):
+        undecided = before.undecided(before.after({part: value[rows]}).logits)
+        if len(odd := before.reads.rows[undecided]):
             rows = rows.index_copy(0, odd, odd)
         names = {step.name for step in self.steps if step.part == str(part) and step.name in self.made}
         self.made = self.remade({name: self.made[name][rows] for name in names})

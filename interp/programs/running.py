@@ -19,11 +19,13 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
 
+from interp.measures.interchange import UNDECIDED
 from interp.measures.runs import Edit, Part, heads_of, hooks_of, mlps_of, reads_of
 from interp.models.architecture.answers import decide
 from interp.models.architecture.blocks import DescribedAttention, PostNormBlock
 from interp.models.lens.forward import AttentionForward
 from interp.models.subject import Subject, norm_follows_attention
+from interp.programs.language import TIED, largest
 from interp.tasks import Batch
 from interp.tasks.batch import Reads
 
@@ -232,6 +234,13 @@ class Running:
         sets = self.original.sets
         at = torch.searchsorted(sets, answers).clamp(max=len(sets) - 1)
         return at.where(sets[at] == answers, -1)
+
+    def undecided(self, outputs: Float[Tensor, "reads n_out"]) -> Bool[Tensor, "reads"]:
+        """Whether rounding alone decides between two answers; of sets, whether they are those of no input."""
+        decision = self.subject.decision
+        if decision.kind != "argmax":
+            return self.decided(outputs) < 0
+        return largest(outputs if decision.among is None else outputs[:, list(decision.among)], TIED) == UNDECIDED
 
     def of_words(self, answers: Int[Tensor, "*tried reads"], words: Sequence[str]) -> Int[Tensor, "*tried reads"]:
         """Answers as indices of `words`, from indices of a program's words; -2 for words that are none of them, and for

@@ -18,6 +18,8 @@ from interp.programs.relations import relation_of
 
 NEVER = -1e4
 """A score that gives no attention. It is finite: where all scores are NEVER, attention is even."""
+ROUNDING = 1e-9
+"""Sums that differ by less, as a share of the largest (or of 1, if it is smaller), are equal."""
 OCCURS = -1e3
 """Values with scores below this have no share that can be evened."""
 
@@ -177,7 +179,7 @@ class Table(Step):
     def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
         index = torch.zeros((), dtype=torch.long)
         for name in self.of:
-            index = index * made[name].shape[-1] + made[name].argmax(-1)
+            index = index * made[name].shape[-1] + first_largest(made[name])
         entries = torch.tensor(self.entries)[index]
         return codes(entries.expand(made["token"].shape[:2]), len(self.values))
 
@@ -266,7 +268,7 @@ class Linear(Weighed):
     how: ClassVar[str] = "largest"
 
     def mapped(self, made: Features) -> Float[Tensor, "rows length values"]:
-        return codes(self.sums(made).argmax(-1), len(self.values))
+        return codes(first_largest(self.sums(made)), len(self.values))
 
 
 @dataclass(frozen=True)
@@ -390,6 +392,12 @@ class Normed(Step):
 
 
 # ---------------------------------------------------------------- weights of variables
+
+
+def first_largest(weights: Float[Tensor, "... values"]) -> Int[Tensor, "..."]:
+    """The first value with the largest weight, up to ROUNDING."""
+    most = weights.amax(-1, keepdim=True)
+    return (weights >= most - ROUNDING * most.abs().clamp(min=1.0)).byte().argmax(-1)
 
 
 def codes(values: Int[Tensor, "rows length"], size: int) -> Float[Tensor, "rows length values"]:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interp.programs.quantize import numbered
+from interp.programs.quantize import in_order_of_appearance, numbered
 
 
 @pytest.mark.parametrize("most", [2, 20_000, 2**30], ids=["few", "many", "too large for one number"])
@@ -11,3 +11,7 @@ def test_equal_rows_have_one_number_in_order(most: int) -> None:
     rows = torch.randint(-most, most, (60, 2), generator=torch.Generator().manual_seed(most)).double()
     rows[30:50] = rows[:20]
     assert numbered(rows).tolist() == rows.unique(dim=0, return_inverse=True)[1].tolist()
+
+
+def test_values_are_numbered_by_where_they_occur_first() -> None:
+    assert in_order_of_appearance(torch.tensor([7, 3, 7, 5, 3])).tolist() == [0, 1, 0, 2, 1]

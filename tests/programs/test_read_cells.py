@@ -27,8 +27,8 @@ def test_the_readout_is_asked_for_combinations_that_never_occur() -> None:
     """Inputs have (a, no), (b, yes) and (c, no); of the others, two are "yes", although most answers are "no"."""
     step = result(Program(("a", "b", "c"), 3, True, (FIRST, IS_B), EITHER))
     assert isinstance(step, Table)
-    assert step.of == ("head 0.0", "MLP 0")  # whose values are b and others
-    assert [step.values[entry] for entry in step.entries] == ["yes", "yes", "no", "yes", "no", "no"]
+    assert step.of == ("head 0.0", "MLP 0")  # whose values are others and b
+    assert [step.values[entry] for entry in step.entries] == ["yes", "yes", "yes", "no", "no", "no"]
 
 
 def test_where_an_mlp_matters_not_its_table_says_what_it_gives() -> None:

@@ -111,3 +111,10 @@ def test_positions_are_written_only_where_they_are_added(added: str) -> None:
     subject = Subject.of(model)
     found = Running.of(subject, subject.task.sample(5, seed=0)).embedded("position")
     assert (found is not None) == (added == "some")
+
+
+def test_two_answers_that_are_equally_good_are_none() -> None:
+    running = Running.of(subject := Subject.of(interp.load("count01/paper")), subject.task.sample(3, seed=0))
+    outputs = torch.zeros(2, subject.task.n_out).index_fill_(1, torch.tensor([1, 2]), 5.0)
+    outputs[1, 2] -= 0.01
+    assert running.undecided(outputs).tolist() == [True, False]
