@@ -22,7 +22,7 @@ from interp.programs.read_mlps import describe_mlp
 from interp.programs.reading import Reading, Role
 from interp.programs.readout import Reached, readout
 from interp.programs.relevance import CHANGED, cancelling, stand_ins, used
-from interp.programs.running import Kept, Running
+from interp.programs.running import Running
 from interp.programs.steps import Features, Head, Linear, Step, Table, codes
 
 
@@ -124,9 +124,3 @@ def _of_steps(reading: Reading, steps: Sequence[Step], answer: Answer) -> Progra
     return Program(
         tuple(reading.task.vocabulary), reading.made["position"].shape[-1], reading.causal, tuple(steps), answer
     )
-
-
-def alone(reading: Reading, program: Program) -> Kept:
-    """How many of the model's answers the program gives by itself."""
-    answers = program.answered(reading.running.batch.tokens, reading.counts, reading.running.reads)
-    return Kept.of(answers, reading.running.answers)

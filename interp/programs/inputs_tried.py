@@ -18,7 +18,7 @@ from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.programs.readers import runs_before
-from interp.programs.relevance import Kinds
+from interp.programs.relevance import Kinds, mixed
 from interp.programs.running import Running
 from interp.programs.steps import visible, weights_of
 
@@ -44,13 +44,6 @@ class InputsTried:
         itself = torch.arange(n * length).reshape(n, length)
         random = torch.Generator().manual_seed(0)
 
-        def mixed(*groups: Tensor) -> Tensor:
-            drawn = itself.clone()
-            for group in groups:
-                places = itself[group]
-                drawn[group] = places[torch.randperm(len(places), generator=random)]
-            return drawn
-
         def rolled() -> Tensor:
             rows = torch.arange(n)
             for here in ((lengths == size).nonzero()[:, 0] for size in lengths.unique()):
@@ -62,8 +55,8 @@ class InputsTried:
             order = (torch.rand(n, length, generator=random) + ~mask).argsort(1)
             return itself.gather(1, order).where(mask, itself)
 
-        kinds = [self.kinds.each == kind for kind in self.kinds.present]
-        return tuple((mixed(mask), mixed(*kinds), rolled(), turned()) for _ in range(DRAWS))
+        groups = ([mask], [self.kinds.each == kind for kind in self.kinds.present])
+        return tuple((*(mixed(group, mask, random) for group in groups), rolled(), turned()) for _ in range(DRAWS))
 
     @cached_property
     def other_rows(self) -> tuple[tuple[Int[Tensor, "rows length"], Bool[Tensor, "reads"]], ...]:
@@ -77,12 +70,8 @@ class InputsTried:
 
     def value(self, source: str) -> Tensor | None:
         """The value of a part, or what "token" and "position" add to the residual stream; None if they add nothing."""
-        part = self._parts.get(source)
+        part = self.running.by_name.get(source)
         return self.running.embedded(source) if part is None else self.running.value(part)
-
-    @cached_property
-    def _parts(self) -> dict[str, Part]:
-        return {str(part): part for part in self.running.parts}
 
     def matters(
         self, reader: Part | None, way: str, sources: Sequence[str], stay: float = 1.0, of_its_kind: bool = False
@@ -139,8 +128,7 @@ class InputsTried:
     def even(self, head: Part) -> bool:
         """Whether no answer changes with even attention of a head."""
         running = self.running
-        counts = running.mask.double() if running.counts is None else running.counts.double()
-        seen = visible(counts, running.subject.model.cfg.attention_dir == "causal")
+        seen = visible(running.weights, running.subject.model.cfg.attention_dir == "causal")
         z = weights_of(torch.zeros(()), seen, total=False).float() @ running.v(head)
         self.check()
         return torch.equal(running.answers_with({head: z}), running.answers)
@@ -154,7 +142,7 @@ class InputsTried:
         at = running.reads.pick if reader is None else lambda value: value
         for source, value in values.items():
             moved = value.flatten(0, 1)[at(donors[source])] - at(value)
-            part = self._parts.get(source)
+            part = running.by_name.get(source)
             change[source] = moved if part is None else running.writes(part, moved)
         if reader is None:
             answers = running.read_out(change)

@@ -29,6 +29,7 @@ from interp.programs.quantize import numbered
 from interp.programs.relevance import CONTENT, READ, Kinds
 from interp.programs.running import Running
 from interp.programs.steps import Evened, Head, Product, Step
+from interp.support.cached import cached_method
 from interp.tasks import Batch
 from interp.tasks.populations import Population, sample
 
@@ -99,6 +100,7 @@ class FreshInputs:
 
         return Running.of(self.subject, self.subject.shared(f"{most} rows", batch, drawn))
 
+    @cached_method
     def more(self, times: int) -> Running | None:
         """This many times as many inputs, drawn apart; all inputs where these are known; None where the caller gave
         them."""
@@ -107,14 +109,8 @@ class FreshInputs:
             return self.all
         if population.kind != "sample" or population.seed is None:
             return None
-        if times not in self._more:
-            drawn = sample(self.subject.task, times * len(self.some.batch), population.split, population.seed + APART)
-            self._more[times] = Running.of(self.subject, drawn.batch)
-        return self._more[times]
-
-    @cached_property
-    def _more(self) -> dict[int, Running]:
-        return {}
+        drawn = sample(self.subject.task, times * len(self.some.batch), population.split, population.seed + APART)
+        return Running.of(self.subject, drawn.batch)
 
     @cached_property
     def pairings(self) -> dict[tuple[int, int | None, str], Donors]:
@@ -203,29 +199,18 @@ class Interchanger:
 
     def part(self, name: str) -> Part:
         """A part by its name."""
-        return next(part for part in self.running.parts if str(part) == name)
+        return self.running.by_name[name]
 
+    @cached_method
     def _code(self, name: str) -> Int[Tensor, "points"]:
         """A number for each value of a variable, at the positions that are no padding."""
-        if name not in self._codes:
-            here = self.made[name][self.running.mask]
-            self._codes[name] = numbered((here / SAME).round())
-        return self._codes[name]
-
-    @cached_property
-    def _codes(self) -> dict[str, Int[Tensor, "points"]]:
-        return {}
+        return numbered((self.made[name][self.running.mask] / SAME).round())
 
     # ------------------------------------------------------------ the program and the model
 
     @cached_property
-    def counts(self) -> Tensor:
-        counts = self.running.counts
-        return self.running.mask.double() if counts is None else counts.double()
-
-    @cached_property
     def made(self) -> dict[str, Tensor]:
-        return self.program.run(self.running.batch.tokens, self.counts)
+        return self.program.run(self.running.batch.tokens, self.running.weights)
 
     @cached_property
     def own_answers(self) -> Int[Tensor, "reads"]:
@@ -276,19 +261,14 @@ class Interchanger:
             else:
                 known = {name: weights for name, weights in self.made.items() if name not in changed}
                 known |= {name: _moved(self.made[name], donors[0]) for name, donors in chunk.items()}
-                sums = self._sums(self.program.run(self.running.batch.tokens, self.counts, known))
+                sums = self._sums(self.program.run(self.running.batch.tokens, self.running.weights, known))
             pieces.append(self._read(largest(sums, TIED)).expand(len(next(iter(chunk.values()))), -1))
         return torch.cat(pieces)
 
+    @cached_method
     def _adds(self, name: str) -> Float[Tensor, "rows length answers"]:
         """What a variable adds to the answer's sums, at each position."""
-        if name not in self._added:
-            self._added[name] = self.program.answer.sums(self.made, [name], bias=False)
-        return self._added[name]
-
-    @cached_property
-    def _added(self) -> dict[str, Tensor]:
-        return {}
+        return self.program.answer.sums(self.made, [name], bias=False)
 
     def answered(self, swaps: Swaps) -> Int[Tensor, "reads"]:
         """The model's answers with the outputs of all places interchanged."""

@@ -168,12 +168,6 @@ class Program:
         """Return the index of the answer at each position."""
         return self.answer.sums(self.run(tokens, counts)).argmax(-1)
 
-    def answered(
-        self, tokens: Int[Tensor, "rows length"], counts: Num[Tensor, "rows length"], reads: Reads
-    ) -> Int[Tensor, "reads"]:
-        """Return the index of the answer at each read; UNDECIDED where several answers have the largest sum."""
-        return largest(sums_at(self.answer, self.run(tokens, counts), reads))
-
     def reads(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
         """Return where each row is read. Raises InterpError if the token is missing, or answers are at all places."""
         if self.read == "all":

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.programs.inputs_tried import InputsTried
-from interp.programs.language import NEVER, TIED, Answer, Program, largest, sums_at
+from interp.programs.language import NEVER, TIED, Answer, Program, largest
 from interp.programs.steps import Head, Linear, Step, Sums, Table
 
 ROWS_TRIED = 3
@@ -55,20 +55,16 @@ def without_inputs(
     running = tried.running
     removed: list[tuple[StepInput, Program]] = []
     gone: dict[tuple[str, str], list[str]] = {}
-    counts = running.mask.double() if running.counts is None else running.counts.double()
-
-    def answers(program: Program) -> Tensor:
-        sums = sums_at(program.answer, program.run(running.batch.tokens, counts), running.reads)
-        return largest(sums, TIED)
+    wanted, stay = largest(running.sums_of(program), TIED), 1 - NEXT_TO_NONE * (loss > 0)
 
     def as_before(program: Program) -> float:
-        return float((answers(program) == wanted).double().mean())
+        return float((largest(running.sums_of(program), TIED) == wanted).double().mean())
 
-    wanted, stay = answers(program), 1 - NEXT_TO_NONE * (loss > 0)
-    made = {name: weights[running.mask] for name, weights in program.run(running.batch.tokens, counts).items()}
+    variables = program.run(running.batch.tokens, running.weights)
+    made = {name: weights[running.mask] for name, weights in variables.items()}
     steps: list[Step] = [*program.steps, program.answer]
     for step in reversed(steps):
-        reader = next((part for part in running.parts if str(part) == getattr(step, "part", "")), None)
+        reader = running.by_name.get(step.part)
         inner = (reader is None and step is not steps[-1]) or (
             reader is not None and reader.head is not None and not isinstance(step, Head)
         )  # of what is computed of parts, and of how a head's value is read, nothing can be tried
@@ -76,7 +72,7 @@ def without_inputs(
             now = next((current for current in (*program.steps, program.answer) if current.name == step.name), None)
             if now is None or (way, name) not in inputs(now):
                 continue
-            sources = writers(program, name, getattr(step, "part", ""))
+            sources = writers(program, name, step.part)
             sources += [copy for copy, other in copies.items() if other in sources]
             together = [*gone.get((step.name, way), ()), *sources]
             this, new = StepInput(step.name, way, name), list[Step]()

@@ -100,14 +100,8 @@ def _compared(
         running = Running.of(subject, batch)
         counts = times[running.reads.rows]
         n, answers = n + int(times.sum()), answers + int(counts.sum())
-        wrong += int(counts[_given(program, running) != running.answers].sum())
+        wrong += int(counts[running.given_by(program) != running.answers].sum())
     return n, answers, wrong
-
-
-def _given(program: Program, running: Running) -> Tensor:
-    """A program's answers at the reads, as those of the model: of sets, the numbers among those of these inputs."""
-    counts = running.mask.double() if running.counts is None else running.counts
-    return running.of_words(program.answered(running.batch.tokens, counts, running.reads), program.answers)
 
 
 def _affordable(subject: Subject, program: Program, n: int, length: int) -> None:
@@ -144,7 +138,7 @@ def by_counts(subject: Subject, program: Program, check: Callable[[], None]) -> 
         running = Running.with_counts(subject, query, counts.float(), classes, classes)
         with torch.no_grad():
             answers = decide(subject.columns(model.read_counts(CountedRows(query, counts))), subject.decision)
-        wrong += int((_given(program, running) != answers).sum())
+        wrong += int((running.given_by(program) != answers).sum())
     return ProgramProof(len(box), len(box), wrong, "every count, in count space", f"all {len(box):,} inputs ({box})")
 
 

@@ -44,10 +44,8 @@ def fill_unmet_cells(
         return step
     stream = running.stream({}, layer, reads=False)[mask][at]
     for name in names:
-        part = next(part for part in reading.matter if str(part) == name)
-        new = reading.vectors[name][wanted[name][0][here]]
-        new = new if part.head is None else new @ running.blocks[part.layer].attn.W_O[part.head].detach().float().cpu()
-        stream = stream + new - running.written(part)[mask][at]
+        part, new = running.by_name[name], reading.vectors[name][wanted[name][0][here]]
+        stream = stream + running.writes(part, new) - running.written(part)[mask][at]
     entries, computed = torch.tensor(step.entries), given(stream)
     entries[empty[computed >= 0]] = computed[computed >= 0]
     return replace(step, entries=tuple(entries.tolist()))

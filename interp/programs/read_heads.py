@@ -143,7 +143,7 @@ def selected(
     attends = (pattern.query, pattern.key, matrix(scores))
     if scores is hard and bool((hard == 0)[pattern.seen].all()):
         attends = ("", "", ((0.0,),))  # evenly to all
-    received = torch.zeros(reading.counts.shape).index_add_(0, everywhere.rows, weights(scores, everywhere).abs())
+    received = torch.zeros(v.shape[:2]).index_add_(0, everywhere.rows, weights(scores, everywhere).abs())
     tried = []
     read = reading.read(part)[2]
     known = reading.codes(part=part)

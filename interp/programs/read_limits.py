@@ -54,10 +54,8 @@ def by_limits(reading: Reading, population: Population) -> Program | None:
     undescribed = any(role.status == "kept" for role in reading.roles.values())
     if undescribed or running.counts is not None or not 3 <= len(running.answers.unique()) <= MOST_LIMITS + 1:
         return None
-    mask = torch.zeros_like(running.mask)
-    mask[running.reads.rows, running.reads.positions] = True
     best = None
-    for before in own_weights(reading, mask):
+    for before in own_weights(reading, running.reads.mask(running.batch)):
         points = Points.of(reading, before, drawn(reading, population))
         limits = ValueLimits.of(points)
         share = Kept.of(limits.answers(points), points.target).share

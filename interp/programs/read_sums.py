@@ -30,6 +30,7 @@ from interp.programs.quantize import Quantized
 from interp.programs.reading import MOST_VALUES, Reading, matrix, regressed
 from interp.programs.running import Running, scaled, softmax
 from interp.programs.steps import Features, Head, Normed, Step, Sums
+from interp.support.cached import cached_method
 
 LOST = 0.006
 """Share of the answers that all parts that are described by sums may lose together, each as much as any other: in the
@@ -76,16 +77,10 @@ class Input:
 
     def fit(self, names: Sequence[str]) -> Fitted:
         """The sum over these variables, and a constant, that is nearest to what is read."""
-        if tuple(names) not in self._fits:
-            self._fits[tuple(names)] = self._fit(names)
-        return self._fits[tuple(names)]
+        return self._fit(tuple(names))
 
-    @cached_property
-    def _fits(self) -> dict[tuple[str, ...], Fitted]:
-        """The sums that were asked for."""
-        return {}
-
-    def _fit(self, names: Sequence[str]) -> Fitted:
+    @cached_method
+    def _fit(self, names: tuple[str, ...]) -> Fitted:
         if not names:
             return Fitted((), self.read[:0], self.read.mean(0), [], None)
         points = [torch.ones(len(self.target), 1).double(), *(self.features[name][self.where] for name in names)]
@@ -93,9 +88,9 @@ class Input:
         sizes = [self.features[name].shape[-1] for name in names]
         vectors = self._without_most_frequent(names, vectors)
         if self.length is None:
-            return Fitted(tuple(names), vectors[1:], vectors[0], sizes, None)
+            return Fitted(names, vectors[1:], vectors[0], sizes, None)
         gain, shift = gain_and_shift(self.norm, vectors.shape[1])
-        return Fitted(tuple(names), vectors * gain, shift, sizes, self.length)
+        return Fitted(names, vectors * gain, shift, sizes, self.length)
 
     def _without_most_frequent(self, names: Sequence[str], vectors: Float[Tensor, "values d"]) -> Tensor:
         """The same sum, in which the most frequent value of each variable whose weights add up to 1 adds nothing: what

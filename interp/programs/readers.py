@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 from interp.measures.runs import Part
 from interp.models.architecture.blocks import PostNormBlock
 from interp.programs.running import Running, softmax
+from interp.support.cached import cached_method
 
 EVEN = 0.01
 """Spread of the scores of a query up to which attention is even, so that queries and keys read nothing."""
@@ -43,7 +44,6 @@ class Readers:
     check: Callable[[], None]
     every: bool = False
     """Whether all neurons of an MLP read whose output is read, also where no answer changes without them."""
-    _known: dict[Part, Tensor] = field(default_factory=dict)
 
     def of(self, part: Part, parts: Sequence[Part] | None = None) -> Float[Tensor, "d_part r"]:
         """A map from a part's value (hook_z or hook_mlp_out) to what is read of it; distances are what readers see.
@@ -68,11 +68,10 @@ class Readers:
         last = last - last.mean(1, keepdim=True) if last.shape[1] > 1 and not hidden else last
         return sized(through(getattr(model, "ln_final", None), last))
 
+    @cached_method
     def by(self, part: Part) -> Float[Tensor, "d_model n_read"]:
         """What a part reads of the stream."""
-        if part not in self._known:
-            self._known[part] = self._by_head(part) if part.head is not None else self._by_mlp(part)
-        return self._known[part]
+        return self._by_head(part) if part.head is not None else self._by_mlp(part)
 
     def _by_head(self, head: Part) -> Float[Tensor, "d_model r"]:
         block = self.running.blocks[head.layer]

@@ -104,13 +104,8 @@ class Reading:
         return InputsTried(self.running.original, self.kinds, self.check)
 
     @cached_property
-    def counts(self) -> Tensor:
-        counts = self.running.counts
-        return self.running.mask.double() if counts is None else counts.double()
-
-    @cached_property
     def seen(self) -> Tensor:
-        return visible(self.counts, self.causal)
+        return visible(self.running.weights, self.causal)
 
     @property
     def causal(self) -> bool:
@@ -145,7 +140,7 @@ class Reading:
         step = self.step(name)
         if step is not None and not step.part:
             return all(self.before(source, part) for source in step.of)
-        writer = next(other for other in self.running.parts if str(other) == (name if step is None else step.part))
+        writer = self.running.by_name[name if step is None else step.part]
         if part is None or writer.layer < part.layer:
             return True
         return writer.layer == part.layer and writer.head is not None and part.head is None
@@ -258,7 +253,7 @@ class Reading:
 
     def quantized(self, part: Part, apart: bool = False) -> Quantized:
         """The values of a part. apart: values stay apart that differ for any neuron, whether or not it matters."""
-        low = replace(self.readers, every=True, _known={}).of(part, self.read_by(part)) if apart else self.low(part)
+        low = replace(self.readers, every=True).of(part, self.read_by(part)) if apart else self.low(part)
         quantized = quantize(self.running, self.kinds, part, low, self.strict, self.finer)
         self.needed[str(part)] = quantized.needed
         return quantized

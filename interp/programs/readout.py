@@ -95,9 +95,7 @@ class Readout:
     @cached_property
     def mask(self) -> Tensor:
         """The positions at which answers are read."""
-        reads, mask = self.reading.running.reads, torch.zeros_like(self.reading.running.mask)
-        mask[reads.rows, reads.positions] = True
-        return mask
+        return self.reading.running.reads.mask(self.reading.running.batch)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -265,6 +263,4 @@ def vectors_of(reading: Reading, name: str) -> Float[Tensor, "values d_model"] |
         return model.pos_embed.W_pos[: reading.made["position"].shape[-1]].detach().double()
     if name not in reading.vectors:
         return None
-    part = next(part for part in reading.matter if str(part) == name)
-    out = reading.vectors[name].double()
-    return out if part.head is None else out @ running.blocks[part.layer].attn.W_O[part.head].detach().double()
+    return running.writes(running.by_name[name], reading.vectors[name].double())

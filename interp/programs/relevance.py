@@ -27,6 +27,7 @@ from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.programs.running import Kept, Running
+from interp.support.cached import cached_method
 
 CHANGED = 1e-3
 """Largest share of the answers, and of each frequent answer, that may change without the parts that are not used."""
@@ -67,8 +68,7 @@ class Kinds:
         kinds = torch.full_like(tokens, CONTENT)
         for token in self.marks:
             kinds[tokens == token] = MARK + token
-        read = torch.zeros_like(self.running.mask)
-        read[self.running.reads.rows, self.running.reads.positions] = True
+        read = self.running.reads.mask(self.running.batch)
         if bool((self.running.mask & (kinds == CONTENT) & ~read).any()):
             kinds[read] = READ
         return kinds.masked_fill(~self.running.mask, -1)
@@ -93,19 +93,17 @@ class Kinds:
 
     def shuffled(self, value: Tensor, kinds: tuple[int, ...] | None = None) -> Tensor:
         """A value with the positions of each kind (default: all) in another order."""
-        kinds = self.present if kinds is None else kinds
-        if kinds not in self._orders:
-            donors, random = torch.arange(self.each.numel()), torch.Generator().manual_seed(0)
-            for here in ((self.each == kind).flatten().nonzero()[:, 0] for kind in kinds):
-                donors[here] = here[torch.randperm(len(here), generator=random)]
-            self._orders[kinds] = donors
-        return value.flatten(0, 1)[self._orders[kinds]].reshape(value.shape)
+        return value.flatten(0, 1)[self._order(self.present if kinds is None else kinds)]
+
+    @cached_method
+    def _order(self, kinds: tuple[int, ...]) -> Int[Tensor, "rows length"]:
+        """Where the values come from, if the positions of these kinds are in another order."""
+        return mixed([self.each == kind for kind in kinds], self.each, torch.Generator().manual_seed(0))
 
     def exchanged(self, where: Bool[Tensor, "rows length"]) -> Callable[[Tensor], Tensor]:
         """What gives some positions of a value those of others of them, in one order for all values."""
-        here, donors = where.flatten().nonzero()[:, 0], torch.arange(where.numel())
-        donors[here] = here[torch.randperm(len(here), generator=torch.Generator().manual_seed(0))]
-        return lambda value: value.flatten(0, 1)[donors].reshape(value.shape)
+        donors = mixed([where], where, torch.Generator().manual_seed(0))
+        return lambda value: value.flatten(0, 1)[donors]
 
     def foreign(self, value: Tensor, kind: int) -> Tensor:
         """A value with the positions of a kind at values of other kinds' positions, drawn at random."""
@@ -116,20 +114,24 @@ class Kinds:
         new[here] = value[others][torch.randint(int(others.sum()), (int(here.sum()),), generator=random)]
         return new
 
+    @cached_method
     def means(self, part: Part) -> Tensor:
         """The value of a part with the positions of each kind at their mean."""
-        if part not in self._means:
-            self._means[part] = self.mean(self.running.value(part))
-        return self._means[part]
+        return self.mean(self.running.value(part))
 
-    @cached_property
-    def _means(self) -> dict[Part, Tensor]:
-        return {}
 
-    @cached_property
-    def _orders(self) -> dict[tuple[int, ...], Int[Tensor, "positions"]]:
-        """Where the values come from, if the positions of these kinds are in another order."""
-        return {}
+def mixed(
+    groups: Sequence[Bool[Tensor, "rows length"]], like: Tensor, random: torch.Generator
+) -> Int[Tensor, "rows length"]:
+    """For each position the place (row * length + position) of its value, if those of each group are in another order.
+
+    like: a tensor of this shape.
+    """
+    places = torch.arange(like.numel()).reshape(like.shape)
+    for group in groups:
+        here = group.flatten().nonzero()[:, 0]
+        places[group] = here[torch.randperm(len(here), generator=random)]
+    return places
 
 
 Name = TypeVar("Name")

@@ -20,12 +20,13 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from interp.measures.interchange import UNDECIDED
-from interp.measures.runs import Edit, Part, heads_of, hooks_of, mlps_of, reads_of
+from interp.measures.runs import Edit, Part, hooks_of, parts_of, read_out, reads_of
 from interp.models.architecture.answers import decide
 from interp.models.architecture.blocks import DescribedAttention, PostNormBlock
 from interp.models.lens.forward import AttentionForward
 from interp.models.subject import Subject, norm_follows_attention
-from interp.programs.language import TIED, largest
+from interp.programs.language import TIED, Program, largest, sums_at
+from interp.support.cached import cached_method
 from interp.tasks import Batch
 from interp.tasks.batch import Reads
 
@@ -124,8 +125,12 @@ class Running:
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """All heads and MLPs in the order in which they run."""
-        parts = [*heads_of(self.subject), *mlps_of(self.subject)]
-        return tuple(sorted(parts, key=lambda part: (part.layer, part.head is None, part.head or 0)))
+        return tuple(parts_of(self.subject))
+
+    @cached_property
+    def by_name(self) -> dict[str, Part]:
+        """The same, by name."""
+        return {str(part): part for part in self.parts}
 
     @property
     def blocks(self) -> Any:
@@ -135,6 +140,11 @@ class Running:
     def mask(self) -> Bool[Tensor, "rows length"]:
         """The positions that are no padding."""
         return self.batch.attention_mask
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "rows length"]:
+        """How often each position counts; 0 for padding."""
+        return (self.mask if self.counts is None else self.counts).double()
 
     @cached_property
     def _seen(self) -> dict[str, Tensor]:
@@ -251,6 +261,14 @@ class Running:
         found = torch.tensor([known.get(word, -2) for word in words])[answers.clamp(min=0)]
         return found.where(answers >= 0, answers)
 
+    def sums_of(self, program: Program) -> Float[Tensor, "reads answers"]:
+        """The sums of a program's answer at the reads."""
+        return sums_at(program.answer, program.run(self.batch.tokens, self.weights), self.reads)
+
+    def given_by(self, program: Program) -> Int[Tensor, "reads"]:
+        """A program's answers at the reads, as those of the model; UNDECIDED where several have the largest sum."""
+        return self.of_words(largest(self.sums_of(program)), program.answers)
+
     # ------------------------------------------------------------ with replacements
 
     @torch.no_grad()
@@ -286,26 +304,20 @@ class Running:
 
     def _at_reads(self, edits: Edits) -> Float[Tensor, "reads n_out"] | None:
         """Replacements in the last layer, computed at the reads alone; None for blocks of another shape."""
-        model, layer = self.subject.model, len(self.blocks) - 1
-        block, cfg = self.blocks[layer], model.cfg
+        layer, cfg = len(self.blocks) - 1, self.subject.model.cfg
         if getattr(cfg, "parallel_attn_mlp", False) or getattr(cfg, "use_normalization_before_and_after", False):
             return None
-        has_mlp = any(part == Part(layer) for part in self.parts)
-        value = edits.get(Part(layer))
+        block, value = self.blocks[layer], edits.get(Part(layer))
         post = isinstance(block, PostNormBlock)
-        middle = self._at_read(f"blocks.{layer}.hook_resid_pre").to(cfg.device) + self._attention_with(edits)
-        middle = block.ln1(middle[:, None])[:, 0] if post else middle
-        if has_mlp:
+        stream = self._at_read(f"blocks.{layer}.hook_resid_pre").to(cfg.device) + self._attention_with(edits)
+        stream = block.ln1(stream[:, None]) if post else stream[:, None]
+        if Part(layer) in self.parts:
             if value is not None:
-                out = self.reads.pick(value).to(middle)
+                out = self.reads.pick(value).to(stream)[:, None]
             else:
-                out = block.mlp(
-                    (middle if post or not hasattr(block, "ln2") else block.ln2(middle[:, None])[:, 0])[:, None]
-                )[:, 0]
-            middle = middle + out
-            middle = block.ln2(middle[:, None])[:, 0] if post else middle
-        final = model.ln_final(middle[:, None]) if hasattr(model, "ln_final") else middle[:, None]
-        return self.subject.columns(model.unembed(final)[:, 0])
+                out = block.mlp(stream if post or not hasattr(block, "ln2") else block.ln2(stream))
+            stream = block.ln2(stream + out) if post else stream + out
+        return read_out(self.subject, stream[:, 0])
 
     def _attention_with(self, edits: Edits) -> Float[Tensor, "reads d_model"]:
         """What the last layer's attention adds at the reads with heads replaced.
@@ -335,7 +347,7 @@ class Running:
         """What a part adds to the residual stream with these values, or with such a difference of values."""
         if part.head is None:
             return value
-        return value.contiguous() @ self.blocks[part.layer].attn.W_O[part.head].detach().float().cpu()
+        return value.contiguous() @ self.blocks[part.layer].attn.W_O[part.head].detach().to(value)
 
     def embedded(self, name: str) -> Float[Tensor, "rows length d_model"] | None:
         """What "token" and "position" add to the residual stream; None for positions that are not added."""
@@ -399,27 +411,19 @@ class Running:
                 stream = block.ln2(stream) if post else stream
         return stream
 
+    @cached_method
     def _at_read(self, name: str) -> Tensor:
         """An activation at the reads."""
-        if name not in self._picked:
-            self._picked[name] = self.reads.pick(self._at(name))
-        return self._picked[name]
-
-    @cached_property
-    def _picked(self) -> dict[str, Tensor]:
-        return {}
+        return self.reads.pick(self._at(name))
 
     def read_out(self, change: Mapping[str, Tensor]) -> Int[Tensor, "reads"]:
         """The answers with changes at the reads, which reach the readout by direct paths alone."""
         return self.read(self.stream(change, None, reads=True))
 
-    @torch.no_grad()
     def read(self, stream: Float[Tensor, "points d_model"]) -> Int[Tensor, "points"]:
         """The answers that are read of the last residual stream."""
-        model = self.subject.model
-        stream = stream[:, None].to(model.cfg.device, model.cfg.dtype)
-        final = model.ln_final(stream) if hasattr(model, "ln_final") else stream
-        return self.decided(self.subject.columns(model.unembed(final)[:, 0]))
+        cfg = self.subject.model.cfg
+        return self.decided(read_out(self.subject, stream.to(cfg.device, cfg.dtype)))
 
     def mlp_on(self, layer: int, change: Mapping[str, Tensor]) -> Float[Tensor, "rows length d_model"]:
         """The output of an MLP with changes that reach it by direct paths alone."""
@@ -472,22 +476,16 @@ class Running:
         weights, bias = (getattr(attn, f"{kind}_{name}")[head.head] for kind in "Wb")
         return functional.linear(entered, weights.T.contiguous(), bias)[:, :, None]  # a transposed matrix is slow
 
+    @cached_method
     def _own_side(self, head: Part, side: str) -> Float[Tensor, "rows length 1 d_head"]:
         """The same on the model's own residual stream."""
-        if (head, side) not in self._sides:
-            self._sides[head, side] = self._side(head, side, self._last_normed)
-        return self._sides[head, side]
+        return self._side(head, side, self._last_normed)
 
     @cached_property
     def _last_normed(self) -> Float[Tensor, "rows length d_model"]:
         """What the last layer's attention reads."""
         layer = len(self.blocks) - 1
         return self._normed(layer, self.before(layer))
-
-    @cached_property
-    def _sides(self) -> dict[tuple[Part, str], Tensor]:
-        """Queries, keys and values of heads of the last layer, as far as they are known."""
-        return {}
 
     def _normed(self, layer: int, stream: Tensor) -> Float[Tensor, "rows length d_model"]:
         """What a layer's attention reads of a residual stream."""

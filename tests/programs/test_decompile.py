@@ -14,7 +14,7 @@ import interp
 from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs import read_heads
-from interp.programs.decompile import alone, decompile, program_of
+from interp.programs.decompile import decompile, program_of
 from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
 from interp.programs.readers import Readers, through
 from interp.programs.reading import Reading
@@ -38,7 +38,7 @@ def test_compiled_programs_are_read_back(seed: int) -> None:
     assert {str(part) for part in found.matter} == {step.part for step in model.task.program.steps}
     program = program_of(found)
     assert program is not None
-    assert alone(found, program).share == 1.0
+    assert found.answered(program.answer, program.steps).share == 1.0
     # By itself, on the task's own rows, without what the decompiler holds.
     batch = everything(task).batch
     same = program.classes(batch.tokens) == task.program.classes(batch.tokens)
@@ -196,7 +196,7 @@ def test_the_heads_of_count01_that_do_nothing() -> None:
     assert "head 0.3" in used
     program = program_of(found)
     assert program is not None
-    assert alone(found, program).both > 0.99
+    assert found.answered(program.answer, program.steps).both > 0.99
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from plain_python import function
 
 import interp
 from interp.models.subject import Subject
-from interp.programs.decompile import alone, decompile, program_of
+from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations.engine import explain_subject
 from interp.programs.language import Program, Sums
 from interp.programs.read_limits import Points, ValueLimits, by_limits, cut
@@ -29,7 +29,7 @@ def test_the_value_that_reads_others_has_sums() -> None:
     reading = decompile(Running.of(subject, population.batch))
     program = by_limits(reading, population)
     assert program is not None
-    assert alone(reading, program).share == 1.0
+    assert reading.answered(program.answer, program.steps).share == 1.0
     sums = program.steps[-1]
     assert isinstance(sums, Sums)
     gates = torch.tensor(sums.weights[0])
@@ -52,7 +52,7 @@ def test_answers_without_sums() -> None:
     reading = decompile(Running.of(subject, population.batch))
     program = by_limits(reading, population)
     assert [type(step).__name__ for step in program.steps] == ["Head", "Product"]
-    assert alone(reading, program).share == 1.0
+    assert reading.answered(program.answer, program.steps).share == 1.0
     assert answer_words(program).endswith("by limits for each token.")
     assert program_of(reading) != program
 
@@ -67,7 +67,7 @@ def test_soft_attention_is_evened() -> None:
     reading = decompile(Running.of(subject, population.batch))
     program = by_limits(reading, population)
     assert program is not None
-    assert alone(reading, program).share == 1.0
+    assert reading.answered(program.answer, program.steps).share == 1.0
 
 
 def test_a_limit_is_halfway_between_points() -> None:

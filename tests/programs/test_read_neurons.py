@@ -5,7 +5,7 @@ from plain_python import function
 
 import interp
 from interp.models.subject import Subject
-from interp.programs.decompile import alone, decompile
+from interp.programs.decompile import decompile
 from interp.programs.interchange import FreshInputs, Interchanger
 from interp.programs.language import Sums
 from interp.programs.read_neurons import by_neurons, equal_once, fewest_neurons
@@ -23,7 +23,7 @@ def test_a_readout_by_its_neurons_is_the_model() -> None:
     reading = decompile(Running.of(subject, population.batch))
     program = by_neurons(reading, population)
     assert program is not None
-    assert alone(reading, program).share == 1.0
+    assert reading.answered(program.answer, program.steps).share == 1.0
     sums = program.steps[-1]
     assert isinstance(sums, Sums)
     assert len(sums.bias) == 3  # one does next to nothing

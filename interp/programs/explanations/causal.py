@@ -128,7 +128,7 @@ def carriers(reading: Reading, judged: Judged) -> dict[str, str]:
     the program does without, and that stands in for a place of the variable, or reads nothing but the variable, so that
     what it writes follows from it. As few are taken as are needed, so that nothing more is read.
     """
-    tried, parts = reading.tried, {str(part): part for part in reading.running.parts}
+    tried, parts = reading.tried, reading.running.by_name
     known = holders(reading, judged)
     carrying: dict[str, str] = {}
     more = {reads.reader for reads in judged.more}
@@ -147,7 +147,7 @@ def carriers(reading: Reading, judged: Judged) -> dict[str, str]:
 def holders(reading: Reading, judged: Judged) -> dict[str, str]:
     """The parts that may be further places of a variable, and the first place of that variable; see carriers."""
     spare = [part for part, role in judged.roles.items() if role.status in ("not read", *OUT)]
-    parts = {str(part): part for part in reading.running.parts}
+    parts = reading.running.by_name
     groups = [set(map(str, group)) for group in reading.groups]
     found: dict[str, str] = {}
     for role in judged.variables:
@@ -166,10 +166,9 @@ def reads_more(
 
     What carries a variable that is read, such as a copy, does not count, unless the program has a step for it.
     """
-    parts = {str(part): part for part in reading.running.parts}
     more = []
     for reader, (read, sides) in reads_of_parts(program, roles, variables).items():
-        part, tried = parts.get(reader), reading.tried
+        part, tried = reading.running.by_name.get(reader), reading.tried
         left = tried.stay_without(part, read, sides)
         if left >= SHARE:
             continue
@@ -200,17 +199,16 @@ def reads_of_parts(
 def readers(program: Program) -> list[tuple[str, Step]]:
     """The steps that read from the model's stream, each with its part. A step that is computed from variables is not
     one of them: a later step reads it, or it is part of what the head itself carries."""
-    steps = [(getattr(step, "part", ""), step) for step in program.steps]
-    kept = [(part, step) for part, step in steps if part and (part.startswith("MLP") or isinstance(step, Head))]
+    kept = [(step.part, step) for step in program.steps if step.part.startswith("MLP") or isinstance(step, Head)]
     return [*kept, (READOUT, program.answer)] if program.answer.of else kept
 
 
 def reads_less(reading: Reading, program: Program) -> tuple[ReadsLess, ...]:
     """The inputs that the program reads, although next to none of the model's answers change if one of them is taken
     from elsewhere."""
-    parts, tried, less = {str(part): part for part in reading.running.parts}, reading.tried, list[ReadsLess]()
+    tried, less = reading.tried, list[ReadsLess]()
     for reader, step in readers(program):
-        part = parts.get(reader)
+        part = reading.running.by_name.get(reader)
         for way, name in inputs(step):
             sources = [source for source in writers(program, name, reader) or [name] if source in tried.sources(part)]
             copies = [copy for copy, other in reading.alike.items() if other in sources]
@@ -223,9 +221,8 @@ def reads_less(reading: Reading, program: Program) -> tuple[ReadsLess, ...]:
 def agrees(program: Program, fresh: FreshInputs) -> Agreement:
     """How often a program gives a model's answers."""
     whole = fresh.all
-    counts = whole.mask.double() if whole.counts is None else whole.counts
-    answers = program.answered(whole.batch.tokens, counts, whole.reads)
-    return Agreement.of(whole.of_words(answers, program.answers), whole.answers, fresh.population)
+    answers = whole.given_by(program)
+    return Agreement.of(answers, whole.answers, fresh.population)
 
 
 def causal(

@@ -161,7 +161,8 @@ def test_a_variable_lives_where_nothing_else_is_read(needed: set[str], carrying:
     head, other, later, mixed = (Part(0, 0), Part(0, 1), Part(0), Part(1))
     own = {later: {"head 0.0"}, mixed: {"head 0.0", "token"}, None: {"head 0.0", *needed}, head: {"token", "position"}}
     reading: Any = SimpleNamespace(
-        groups=[(head, other)], running=SimpleNamespace(parts=[head, other, later, mixed]),
+        groups=[(head, other)],
+        running=SimpleNamespace(by_name={str(part): part for part in (head, other, later, mixed)}),
         tried=SimpleNamespace(stay_without=lambda part, said, sides: float(own.get(part, {"x"}) <= {*said})),
     )  # fmt: skip
     roles = {

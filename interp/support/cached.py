@@ -1,0 +1,25 @@
+"""Methods whose results stay with their object. functools.cache would keep the object itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def cached_method(
+    method: Callable[Concatenate[Any, Arguments], Result],
+) -> Callable[Concatenate[Any, Arguments], Result]:
+    """Compute what a method returns once for each of its arguments, as cached_property does without any."""
+
+    @wraps(method)
+    def known(self: Any, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        results = vars(self).setdefault(f"results of {method.__name__}", {})
+        if arguments not in results:
+            results[arguments] = method(self, *arguments, **named)
+        return results[arguments]
+
+    return known
