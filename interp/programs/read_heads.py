@@ -80,8 +80,7 @@ def elsewhere(reading: Reading, part: Part) -> float:
     """How much of a described head's attention in the model goes elsewhere, where the head matters: see
     `Queries.distance`."""
     step = reading.step(str(part))
-    if not isinstance(step, Head):
-        raise ValueError(f"{part} is not described as a head")
+    assert isinstance(step, Head)
     made = reading.after([later for later in reading.steps if later.name not in reading.made])
     asked = queries(reading, part, reading.needed[str(part)], reading.running.original)
     return asked.far(step.attention(made, reading.seen)[asked.rows, asked.positions])
@@ -101,6 +100,11 @@ def queries(reading: Reading, part: Part, where: Tensor, running: Running | None
     return Queries(rows, positions, scores[there] / times, counts, times, not softmax(block))
 
 
+def coded(reading: Reading, part: Part) -> Codes:
+    """The variables that have one value at each position when a part runs; the empty name is a constant."""
+    return {"": (torch.zeros_like(reading.running.batch.tokens), 1), **reading.codes(part=part)}
+
+
 def selected(
     reading: Reading, part: Part, found: Quantized, asked: Queries, enough: float
 ) -> tuple[Head, Tensor, Tensor] | None:
@@ -115,8 +119,8 @@ def selected(
     places = pattern.query == pattern.key == "position"
     hard = torch.where(completed(hard == 0, pattern.seen, places), 0.0, NEVER)
     graded = given(pattern, asked)
-    codes_ = {"": (torch.zeros_like(reading.running.batch.tokens), 1), **reading.codes(part=part)}
-    query, key = codes_[pattern.query][0], codes_[pattern.key][0]
+    known = coded(reading, part)
+    query, key = known[pattern.query][0], known[pattern.key][0]
 
     def weights(scores: Tensor, asked: Queries = asked) -> Tensor:
         return asked.attention(scores[query[asked.rows, asked.positions][:, None], key[asked.rows]])
@@ -146,7 +150,6 @@ def selected(
     received = torch.zeros(v.shape[:2]).index_add_(0, everywhere.rows, weights(scores, everywhere).abs())
     tried = []
     read = reading.read(part)[2]
-    known = reading.codes(part=part)
     for name, weights_ in reading.made.items():
         if not reading.allowed(name, read) or not reading.before(name, part):
             continue
@@ -183,7 +186,8 @@ def coarsest(
     rows = reading.needed[str(part)].nonzero()[:, 0]
     mass = torch.zeros(size).double().index_add_(0, code[rows].flatten(), received.flatten())
     read = (mass > EXACT * mass.sum()).nonzero()[:, 0]
-    label = classes_read((mean[read] @ reading.low(part)).double(), read.tolist(), size, marks_of(reading, head.value))
+    marks = reading.kinds.marks if head.value == "token" else ()
+    label = classes_read((mean[read] @ reading.low(part)).double(), read.tolist(), size, marks)
     if label is None:
         return None
     n = int(label.max()) + 1
@@ -199,11 +203,6 @@ def coarsest(
     if reading.stays(part, reading.spread(found, value)) < max(enough, before):
         return None
     return steps, vectors, value
-
-
-def marks_of(reading: Reading, name: str) -> tuple[int, ...]:
-    """The marks among the values of a variable: only tokens have some."""
-    return reading.kinds.marks if name == "token" else ()
 
 
 def classes_read(
@@ -251,9 +250,8 @@ def everywhere_alike(reading: Reading, part: Part, asked: Queries, pattern: Patt
     every = queries(reading, part, reading.running.mask)
     if len(every.rows) == len(asked.rows) or pattern.distance >= EXACT / 10:
         return pattern, asked
-    codes = reading.codes(part=part)
-    names = ({name: codes[name]} if name else {} for name in (pattern.query, pattern.key))
-    (again,) = (fit for fit in patterns(every.some(), *names) if (fit.query, fit.key) == (pattern.query, pattern.key))
+    known = coded(reading, part)
+    (again,) = patterns(every.some(), *({name: known[name]} for name in (pattern.query, pattern.key)))
     return (again, every) if again.distance < EXACT / 10 else (pattern, asked)
 
 
@@ -266,8 +264,8 @@ def with_pairs_that_never_meet(reading: Reading, part: Part, asked: Queries, pat
     rows, positions, _ = reading.running.scores(part)
     at = torch.zeros(mask.shape, dtype=torch.long).index_put_((rows, positions), torch.arange(len(rows)))
     scores = reading.running.scores_of_keys(part, moved)[at[asked.rows, asked.positions]] / asked.times
-    key, n_keys = reading.codes(part=part)[pattern.key]
-    query = reading.codes(part=part)[pattern.query][0] if pattern.query else torch.zeros_like(key)
+    known = coded(reading, part)
+    (query, _), (key, n_keys) = known[pattern.query], known[pattern.key]
     first = query[asked.rows, asked.positions][:, None] * n_keys
     seen, table = pattern.seen.flatten().clone(), pattern.scores.flatten().clone()
     there = asked.counts > -torch.inf
@@ -278,50 +276,39 @@ def with_pairs_that_never_meet(reading: Reading, part: Part, asked: Queries, pat
     mass = torch.zeros(len(table)).index_add_(0, cell, torch.ones(len(cell)))
     mean = torch.zeros(len(table)).index_add_(0, cell, (scores - (0 if asked.total else shift[:, None]))[there]) / mass
     new = ~seen & (mass > 0)
-    return replace(
-        pattern,
-        scores=torch.where(new, mean, table).reshape(pattern.scores.shape),
-        seen=(seen | new).reshape(pattern.seen.shape),
-    )
+    table, seen = (cells.reshape(pattern.seen.shape) for cells in (torch.where(new, mean, table), seen | new))
+    return replace(pattern, scores=table, seen=seen)
 
 
 def fitting_pattern(
     reading: Reading, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float
 ) -> Pattern | None:
-    """The cheapest pattern by two variables that takes the place of the head's."""
-    drawn = asked.some()
-    queries, keys, _ = reading.read(part)
+    """Even attention, or else the cheapest pattern by two variables, that takes the place of the head's in the running
+    model; of exact ones, the first that leaves out nothing that its queries and keys read, if there is one."""
+    drawn, known = asked.some(), coded(reading, part)
 
-    evenly = uniform(drawn)
-    if evenly is not None and first_fitting(reading, part, found, asked, v, enough, [evenly]) is not None:
-        return evenly
-    known = reading.codes(part=part)
-    fitted = patterns(
-        drawn,
-        {name: code for name, code in known.items() if reading.allowed(name, queries)},
-        {name: code for name, code in known.items() if reading.allowed(name, keys)},
-    )
-    return first_fitting(reading, part, found, asked, v, enough, list(fitted))
+    def fitted() -> Iterator[list[Pattern]]:
+        if (evenly := uniform(drawn, {"": known[""]})) is not None:
+            yield [evenly]
+        sides = ({name: code for name, code in known.items() if not name or reading.allowed(name, sources)}
+                 for sources in reading.read(part)[:2])  # fmt: skip
+        yield list(patterns(drawn, *sides))
 
-
-def first_fitting(
-    reading: Reading, part: Part, found: Quantized, asked: Queries, v: Tensor, enough: float, fitted: list[Pattern]
-) -> Pattern | None:
-    """The first of these patterns, cheapest first, that takes the place of the head's in the running model; of exact
-    ones, the first that leaves out nothing that its queries and keys read, if there is one."""
-    codes_ = {"": (torch.zeros_like(reading.running.batch.tokens), 1), **reading.codes(part=part)}
-    limit = nearby([pattern.distance for pattern in fitted])
-    near = [pattern for pattern in fitted if pattern.distance <= limit]
-    first: Pattern | None = None
-    for pattern in sorted(near, key=lambda pattern: (pattern.cost, pattern.distance))[:TRIED]:
-        cell = codes_[pattern.query][0][asked.rows, asked.positions][:, None], codes_[pattern.key][0][asked.rows]
-        weights = asked.attention(given(pattern, asked)[cell])
-        if reading.stays(part, with_attention(found, asked, weights, v)) >= enough:
-            sides = (("q", pattern.query), ("k", pattern.key)) if reading.strict and pattern.distance < EXACT else ()
-            if all(reads_all(reading, part, side, name) for side, name in sides):
-                return pattern
-            first = first or pattern
-    return first
+    for tried in fitted():
+        limit, first = nearby([pattern.distance for pattern in tried]), None
+        near = [pattern for pattern in tried if pattern.distance <= limit]
+        for pattern in sorted(near, key=lambda pattern: (pattern.cost, pattern.distance))[:TRIED]:
+            cell = known[pattern.query][0][asked.rows, asked.positions][:, None], known[pattern.key][0][asked.rows]
+            weights = asked.attention(given(pattern, asked)[cell])
+            if reading.stays(part, with_attention(found, asked, weights, v)) >= enough:
+                sides = (("q", pattern.query), ("k", pattern.key))
+                exact = reading.strict and pattern.distance < EXACT
+                if not exact or all(reads_all(reading, part, side, name) for side, name in sides):
+                    return pattern
+                first = first or pattern
+        if first is not None:
+            return first
+    return None
 
 
 def reads_all(reading: Reading, part: Part, side: str, name: str) -> bool:
@@ -420,24 +407,17 @@ class Queries:
 
 
 def patterns(asked: Queries, queries: Codes, keys: Codes) -> Iterator[Pattern]:
-    """Fit a table of scores for each pair of a query's and a key's variable; the empty name is a constant."""
+    """Fit a table of scores for each pair of a query's and a key's variable; see `coded`."""
     there = asked.counts > -torch.inf
     scores = torch.where(there, asked.scores, 0.0)
-    constant = (torch.zeros(int(asked.rows.max()) + 1, asked.scores.shape[1], dtype=torch.long), 1)
-    for query, (query_code, n_query) in {"": constant, **queries}.items():
+    for query, (query_code, n_query) in queries.items():
         q = query_code[asked.rows, asked.positions]
-        for key, (key_code, n_key) in {"": constant, **keys}.items():
+        for key, (key_code, n_key) in keys.items():
             if not key and query and not asked.total:
                 continue  # scores that depend on the query alone are even attention, which "" and "" say
-            k = key_code[asked.rows]
-            cell = q[:, None] * n_key + k
-            distance, table = min(
-                (
-                    (asked.distance(table[cell]), table)
-                    for table in _fitted(cell, scores, there, n_query * n_key)[: 1 if asked.total else 2]
-                ),
-                key=lambda pair: pair[0],
-            )
+            cell = q[:, None] * n_key + key_code[asked.rows]
+            tables = _fitted(cell, scores, there, n_query * n_key)[: 1 if asked.total else 2]
+            distance, table = min(((asked.distance(table[cell]), table) for table in tables), key=lambda pair: pair[0])
             seen = torch.zeros(n_query * n_key, dtype=torch.bool)
             seen[cell[there]] = True
             shape = (n_query, n_key)
@@ -460,14 +440,14 @@ def _fitted(cell: Tensor, scores: Tensor, there: Tensor, n: int) -> tuple[Tensor
     return first, table
 
 
-def uniform(asked: Queries) -> Pattern | None:
+def uniform(asked: Queries, constant: Codes) -> Pattern | None:
     """Even attention to all, if no key gets much more than another, at any query."""
     there = asked.counts > -torch.inf
     scores = asked.scores * asked.times
     spread = scores.masked_fill(~there, -torch.inf).amax(1) - scores.masked_fill(~there, torch.inf).amin(1)
     if asked.total or float(spread.max()) > MOST_UNEVEN:
         return None
-    (pattern,) = patterns(asked, {}, {})
+    (pattern,) = patterns(asked, constant, constant)
     return pattern if pattern.distance <= SELECTED else None
 
 
@@ -509,13 +489,11 @@ def values_by(
 
     weight: attention that each position gets. low: the metric of what later parts read.
     """
-    flat, w = code.flatten(), weight.flatten()
-    mass = torch.zeros(n).index_add_(0, flat, w)
-    mean = (
-        torch.zeros(n, v.shape[-1]).index_add_(0, flat, v.flatten(0, 1) * w[:, None]) / mass.clamp(min=1e-12)[:, None]
-    )
-    seen = (v.flatten(0, 1) - mean[flat]) @ low
-    whole = (v.flatten(0, 1) - (v.flatten(0, 1) * w[:, None]).sum(0) / w.sum().clamp(min=1e-12)) @ low
+    flat, w, values = code.flatten(), weight.flatten(), v.flatten(0, 1)
+    mass = torch.zeros(n).index_add_(0, flat, w).clamp(min=1e-12)
+    mean = torch.zeros(n, v.shape[-1]).index_add_(0, flat, values * w[:, None]) / mass[:, None]
+    seen = (values - mean[flat]) @ low
+    whole = (values - (values * w[:, None]).sum(0) / w.sum().clamp(min=1e-12)) @ low
     left = float((seen.square().sum(1) * w).sum() / (whole.square().sum(1) * w).sum().clamp(min=1e-20))
     return mean, left
 

@@ -17,7 +17,7 @@ class Doubled:
         return [2 * number]
 
 
-def test_a_result_is_computed_once_for_each_argument_of_each_object() -> None:
+def test_a_result_is_computed_once_for_each_argument() -> None:
     one = Doubled([])
     assert one.of(1) is one.of(1) == [2]
     assert one.of(2) == [4]
