@@ -105,6 +105,8 @@ class FreshInputs:
         """This many times as many inputs, drawn apart; all inputs where these are known; None where the caller gave
         them."""
         population = self.population
+        if times == 1:
+            return self.some
         if population.exact:
             return self.all
         if population.kind != "sample" or population.seed is None:
@@ -117,43 +119,39 @@ class FreshInputs:
         """Which inputs are interchanged with which, as far as that is known: programs are tried on the same ones."""
         return {}
 
-    @property
-    def listed(self) -> bool:
-        """Whether those that are interchanged are all that there are."""
-        return self.population.exact and len(self.some.batch) == len(self.population.batch)
-
 
 @dataclass(frozen=True, eq=False)
 class Interchanger:
     """A program and a model on the same inputs."""
 
-    running: Running
+    fresh: FreshInputs
     program: Program
     copies: Mapping[str, str]
     """Parts that are read as another one, and which."""
-    listed: bool
-    """Whether the inputs are all that there are."""
     check: Callable[[], None] = lambda: None
-    fresh: FreshInputs | None = None
-    """What the inputs are of, where there may be more."""
     times: int = 1
     """How many times as many inputs these are."""
+    most: int = WIDER[-1]
+    """How many times as many there may be."""
 
-    @classmethod
-    def of(
-        cls, fresh: FreshInputs, program: Program, copies: Mapping[str, str], check: Callable[[], None] = lambda: None
-    ) -> Interchanger:
-        """A program and a model on some inputs."""
-        return cls(fresh.some, program, copies, fresh.listed, check, fresh)
+    @cached_property
+    def running(self) -> Running:
+        running = self.fresh.more(self.times)
+        assert running is not None
+        return running
+
+    @property
+    def listed(self) -> bool:
+        """Whether the inputs are all that there are."""
+        return self.fresh.population.exact and len(self.running.batch) == len(self.fresh.population.batch)
 
     @cached_property
     def wider(self) -> Interchanger | None:
         """The same with more inputs; None where there are no more."""
-        times = next((n for n in WIDER if n > self.times), None)
-        if self.fresh is None or self.listed or times is None:
+        times = next((n for n in WIDER if self.times < n <= self.most), None)
+        if times is None or self.listed or self.fresh.more(times) is None:
             return None
-        more = self.fresh.more(times)
-        return None if more is None else replace(self, running=more, times=times, listed=self.fresh.population.exact)
+        return replace(self, times=times)
 
     # ------------------------------------------------------------ the variables
 
@@ -310,20 +308,11 @@ class Interchanger:
             ways["of any lengths"] = (self._aligned(numbers.roll(n)) for n in range(1, (drawn or len(batch) - 1) + 1))
         ways["at other positions"] = (self._shifted(other, n) for n, other in enumerate(rows(), 1))
         for how, donors in ways.items():
-            if (self.times, drawn, how) not in self._paired:
+            known, key = self.fresh.pairings, (self.times, drawn, how)
+            if key not in known:
                 made = partial(_stacked, donors, torch.zeros(0, len(batch), length).long())
-                shared = self.running.subject.shared(f"{how}, {drawn}", batch, made)
-                self._paired[self.times, drawn, how] = shared
-            yield how, self._paired[self.times, drawn, how]
-
-    @property
-    def _paired(self) -> dict[tuple[int, int | None, str], Donors]:
-        """The pairings so far of these inputs, by how many are drawn and how."""
-        return self._own_pairings if self.fresh is None else self.fresh.pairings
-
-    @cached_property
-    def _own_pairings(self) -> dict[tuple[int, int | None, str], Donors]:
-        return {}
+                known[key] = self.running.subject.shared(f"{how}, {drawn}", batch, made)
+            yield how, known[key]
 
     def _aligned(self, other: Int[Tensor, "rows"]) -> Donors:
         """Positions from the first on, and the read position with the read position; others keep their own."""

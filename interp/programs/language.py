@@ -214,10 +214,10 @@ class Program:
         """Read the result of to_json. Raises InterpError for anything else."""
         try:
             data = entries(text, "a program", SCHEMA)
-            steps = tuple(KINDS[entry.pop("kind")](**_tuples(entry)) for entry in data.pop("steps"))
-            arguments, words = _tuples(data.pop("answer")), data.pop("words")
+            steps = tuple(KINDS[entry.pop("kind")](**tuples(entry)) for entry in data.pop("steps"))
+            arguments, words = tuples(data.pop("answer")), data.pop("words")
             answer = Cosines(**arguments) if "amplitudes" in arguments else Linear(**arguments)
-            return cls(**_tuples(data), steps=steps, answer=answer, words={str(a): str(b) for a, b in words.items()})
+            return cls(**tuples(data), steps=steps, answer=answer, words={str(a): str(b) for a, b in words.items()})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise misread("a program", error) from None
 
@@ -256,8 +256,8 @@ def misread(what: str, error: Exception) -> InterpError:
     return InterpError(f"this is not {what}: {f'it has no entry {error}' if isinstance(error, KeyError) else error}")
 
 
-def _tuples(value: Any) -> Any:
+def tuples(value: Any) -> Any:
     """Turn lists into tuples, within tables, too."""
     if isinstance(value, dict):
-        return {name: _tuples(item) for name, item in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+        return {name: tuples(item) for name, item in value.items()}
+    return tuple(map(tuples, value)) if isinstance(value, list) else value

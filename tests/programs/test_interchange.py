@@ -36,7 +36,7 @@ PROGRAM = Program(
 def scores(program: Program, claimed: Program | None = None) -> dict[tuple[str, ...], Interchange]:
     """The interchanges of what is claimed of a compiled program."""
     subject = Subject.of(interp.compile(program))
-    of = Interchanger.of(FreshInputs(subject, everything(subject.task)), claimed or subject.task.program, {})
+    of = Interchanger(FreshInputs(subject, everything(subject.task)), claimed or subject.task.program, {})
     return {one.parts: score for one, score in interchanged(of)}
 
 
@@ -59,7 +59,7 @@ def test_a_swapped_claim_is_not_shown() -> None:
     assert not found["head 0.0",].shown
     assert found["head 0.0",].changes.accuracy == pytest.approx(16 / 32)
     subject = Subject.of(interp.compile(PROGRAM))
-    of = Interchanger.of(FreshInputs(subject, everything(subject.task)), claimed, {})
+    of = Interchanger(FreshInputs(subject, everything(subject.task)), claimed, {})
     assert [one.parts for one, _ in interchanged(of, to_the_first=True)] == [("head 0.1",)]  # it ends there
 
 
@@ -69,7 +69,7 @@ def test_it_is_what_hooks_give() -> None:
     subject = Subject.of(model)
     batch = everything(model.task).batch
     wrong = replace(model.task.program, steps=(FIRST, LAST, replace(SAME, entries=(1, 0, 0, 0))))
-    of = Interchanger.of(FreshInputs(subject, everything(model.task)), wrong, {})
+    of = Interchanger(FreshInputs(subject, everything(model.task)), wrong, {})
     own = wrong.classes(batch.tokens)[:, -1]
     before, cache = model.run_with_cache(batch.tokens)
     before = before[:, -1].argmax(-1)
@@ -99,7 +99,7 @@ def test_it_is_what_hooks_give() -> None:
 def test_pairs_come_from_two_inputs() -> None:
     """First and last letter from different rows meet in the table as the program says."""
     subject = Subject.of(interp.compile(PROGRAM))
-    of = Interchanger.of(FreshInputs(subject, everything(subject.task)), subject.task.program, {})
+    of = Interchanger(FreshInputs(subject, everything(subject.task)), subject.task.program, {})
     pairs = in_pairs(of, of.variables)
     assert [(one.parts[0], other.parts[0]) for one, other, _ in pairs] == [
         ("head 0.0", "head 0.1"), ("head 0.0", "MLP 0"), ("head 0.1", "MLP 0"),
@@ -124,7 +124,7 @@ def test_values_of_heads_that_read_alike_may_follow() -> None:
     share = replace(some, name="share", scores=((0.0, 0.0),), part="head 0.1")
     vote = Linear("answer", ("some", "share"), (EYE, EYE), (0.0, 0.1), ("a", "b"))
     subject = Subject.of(interp.compile(replace(PROGRAM, steps=(some, share), answer=vote)))
-    of = Interchanger.of(FreshInputs(subject, everything(subject.task)), subject.task.program, {})
+    of = Interchanger(FreshInputs(subject, everything(subject.task)), subject.task.program, {})
     assert of.parallel(*of.variables)
 
 
@@ -135,7 +135,7 @@ def test_heads_that_carry_one_variable_are_interchanged_together() -> None:
     vote = Linear("answer", ("first", "again"), (EYE, EYE), (0.0, 0.0), ("a", "b"))
     program = replace(PROGRAM, steps=(FIRST, other, both), answer=vote)
     subject = Subject.of(interp.compile(program))
-    of = Interchanger.of(FreshInputs(subject, everything(subject.task)), subject.task.program, {})
+    of = Interchanger(FreshInputs(subject, everything(subject.task)), subject.task.program, {})
     one, again = of.variables[:2]
     assert of.parallel(one, again)
     assert not of.parallel(one, Placed(("both",), ("MLP 0",)))
@@ -147,7 +147,7 @@ def test_a_sample_has_an_interval_of_its_base_inputs() -> None:
     model = interp.load("algorithmic/max-of-k")
     found = interp.explain(model)
     assert found.program is not None
-    of = Interchanger.of(FreshInputs(Subject.of(model), sample(model.task, 300, seed=3)), found.program, {})
+    of = Interchanger(FreshInputs(Subject.of(model), sample(model.task, 300, seed=3)), found.program, {})
     ((_, score),) = interchanged(of)
     assert not score.changes.exact
     assert score.changes.rows <= 300
@@ -165,7 +165,7 @@ def test_a_variable_may_live_in_parts_the_program_lacks() -> None:
     model = interp.compile(program)
     subject = Subject.of(model)
     claim = replace(model.task.program, steps=(FIRST,), answer=replace(vote, of=("first",), weights=(EYE,)))
-    of = Interchanger.of(FreshInputs(subject, everything(model.task)), claim, {})
+    of = Interchanger(FreshInputs(subject, everything(model.task)), claim, {})
     ((alone, before),) = interchanged(of)
     assert alone.parts == ("head 0.0",)
     assert not before.shown
@@ -184,7 +184,7 @@ def test_a_variable_lives_in_spare_parts_of_its_own_layer_first() -> None:
     claimed = Program(
         ("a", "b"), 3, True, (copies[0], again[0]), Linear("answer", ("again 0",), (EYE,), (0.0, 0.0), ("no", "yes"))
     )
-    of = Interchanger.of(FreshInputs(Subject.of(model), everything(model.task)), claimed, {})
+    of = Interchanger(FreshInputs(Subject.of(model), everything(model.task)), claimed, {})
     found = interchanged(of, ["head 0.1", "head 1.1"])
     assert [one.parts for one, _ in found] == [("head 0.0", "head 0.1"), ("head 1.0", "head 1.1")]
     assert all(score.shown for _, score in found)
@@ -201,7 +201,7 @@ def test_a_head_may_carry_how_often_its_own_token_occurs() -> None:
     ))  # fmt: skip
     assert carried(read) == found.program
     shipped = Subject.of(interp.load("histogram/bos-all-counts"))
-    of = Interchanger.of(FreshInputs(shipped, sample(shipped.task, 300, seed=3)), read, {})
+    of = Interchanger(FreshInputs(shipped, sample(shipped.task, 300, seed=3)), read, {})
     ((_, score),) = interchanged(of)
     assert score.accuracy < 0.3
 
@@ -209,7 +209,7 @@ def test_a_head_may_carry_how_often_its_own_token_occurs() -> None:
 def of_random_program(population: Callable[[interp.Task], Population]) -> Interchanger:
     """A program of 81 inputs whose last head changes few answers."""
     subject = Subject.of(interp.compile(random_program(0), decoys=4, dead=8))
-    return Interchanger.of(FreshInputs(subject, population(subject.task)), subject.task.program, {})
+    return Interchanger(FreshInputs(subject, population(subject.task)), subject.task.program, {})
 
 
 def either_says_a(length: int, population: Callable[[interp.Task], Population]) -> Interchanger:
@@ -220,7 +220,7 @@ def either_says_a(length: int, population: Callable[[interp.Task], Population]) 
     answer = Linear("answer", ("first", "again"), (is_a, is_a), (0.5, 0.0), ("no", "yes"))
     model = interp.compile(Program(tuple("abcd"), length, True, (first, again), answer))
     claim = replace(model.task.program, steps=(first,), answer=replace(answer, of=("first",), weights=(is_a,)))
-    return Interchanger.of(FreshInputs(Subject.of(model), population(model.task)), claim, {})
+    return Interchanger(FreshInputs(Subject.of(model), population(model.task)), claim, {})
 
 
 def test_pairs_count_as_they_are_drawn() -> None:
@@ -246,7 +246,7 @@ def test_where_few_cases_tell_all_known_inputs_are_run(monkeypatch: pytest.Monke
 
 def test_more_inputs_are_drawn_where_sources_are_too_few() -> None:
     of = of_random_program(lambda task: sample(task, 40, seed=1))
-    narrow = replace(of, fresh=None)
+    narrow = replace(of, most=1)
     assert narrow.score(of.variables[-1]).verdict == "too few cases"
     found = of.score(of.variables[-1])
     assert found.verdict == "shown"
@@ -289,7 +289,7 @@ def test_equal_sums_are_no_case() -> None:
     head = Head("read", "", "position", ((0.0, NEVER, 0.0),), "token", "head 0.0")
     claimed = Program(("a", "b"), 3, True, (head,), Linear("answer", ("read",), (EYE,), (0.0, 0.0), ("no", "yes")))
     subject = Subject.of(interp.compile(replace(claimed, answer=replace(claimed.answer, bias=(0.0, 0.1)))))
-    of = Interchanger.of(FreshInputs(subject, everything(subject.task)), claimed, {})
+    of = Interchanger(FreshInputs(subject, everything(subject.task)), claimed, {})
     (one,) = of.variables
     donors = torch.arange(8).roll(1)[:, None] * 3 + torch.arange(3)
     tokens = of.running.batch.tokens[torch.arange(8).roll(1)]
@@ -321,9 +321,9 @@ def test_of_rows_as_counts_more_are_drawn_and_not_more_sources() -> None:
     weights = tuple((float(token == "0"), 0.0) for token in model.task.vocabulary)
     answer = Linear("answer", ("share",), (weights,), (0.0, LIMIT), ("no", "yes"))
     claimed = Program(tuple(model.task.vocabulary), 20, True, (share,), answer, read=Short.readout)
-    of = Interchanger.of(FreshInputs(Subject.of(model), sample(model.task, 40, "test", 3)), claimed, {})
+    of = Interchanger(FreshInputs(Subject.of(model), sample(model.task, 40, "test", 3)), claimed, {})
     found = of.score(of.variables[0])
     assert of.wider is not None
     assert found.verdict == "shown"
     assert found.changes.rows > 40
-    assert {(times, drawn) for times, drawn, _ in of._paired} == {(1, 16), (2, 16)}
+    assert {(times, drawn) for times, drawn, _ in of.fresh.pairings} == {(1, 16), (2, 16)}

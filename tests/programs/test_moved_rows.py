@@ -90,5 +90,5 @@ def test_limits_of_a_sum_that_no_input_shows() -> None:
 
 def accuracies(model: interp.TaskModel, program: Program) -> list[float]:
     subject = Subject.of(model)
-    of = Interchanger.of(FreshInputs(subject, everything(subject.task)), program, {})
+    of = Interchanger(FreshInputs(subject, everything(subject.task)), program, {})
     return [score.changes.right / score.changes.n for _, score in interchanged(of) if score.changes.n]

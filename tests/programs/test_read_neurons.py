@@ -31,7 +31,7 @@ def test_a_readout_by_its_neurons_is_the_model() -> None:
     assert source(program).count("NEURONS_OF_THE_READOUT_WEIGHTS_1 = NEURONS_OF_THE_READOUT_WEIGHTS_0\n") == 1
     row = ["0", "1", "0", "2"]
     assert function(program)(row) == program(row)
-    of = Interchanger.of(FreshInputs(subject, population), program, {})
+    of = Interchanger(FreshInputs(subject, population), program, {})
     (head,) = (of.score(one) for one in of.variables)
     assert head.accuracy == 1.0
     assert head.changes.n > 100

@@ -238,7 +238,7 @@ def causal(
     spare = [str(part) for part, role in roles.items() if role.status in ("not read", *OUT)]
 
     def scored(tried: Program, to_the_first: bool) -> tuple[Interchanger, list[Scored]]:
-        of = Interchanger.of(fresh, tried, copies, reading.check)
+        of = Interchanger(fresh, tried, copies, reading.check)
         return of, interchanged(of, spare, to_the_first)
 
     of, tested = scored(program, to_the_first)

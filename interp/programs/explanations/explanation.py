@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from html import escape
@@ -37,6 +37,7 @@ from interp.programs.explanations.findings import (
     ReadsMore,
     StandIns,
     VariableRole,
+    finding,
     svg,
 )
 from interp.programs.explanations.rule import Rule
@@ -276,15 +277,10 @@ class Explanation:
 
     def to_json(self) -> str:
         """Return plain data without code, so that a file from a stranger is safe to read."""
-        data: dict[str, Any] = {**self.__dict__, "schema": SCHEMA}
+        data = {**asdict(replace(self, program=None, rule=None, subject=None)), "schema": SCHEMA}
         del data["subject"]
-        data["proved"] = None if self.proved is None else asdict(self.proved)
         data["program"] = None if self.program is None else json.loads(self.program.to_json())
         data["rule"] = None if self.rule is None else self.rule.to_json()
-        data["agreement"] = None if self.agreement is None else asdict(self.agreement)
-        data["parts"] = [asdict(role) for role in self.parts]
-        for name in ("stand_ins", "cancelling", "more", "less", "variables", "pairs"):
-            data[name] = [asdict(finding) for finding in data[name]]
         return json.dumps(data, indent=1)
 
     @classmethod
@@ -294,27 +290,24 @@ class Explanation:
             data = entries(text, "an explanation", SCHEMA)
             if data["level"] not in LEVELS:
                 raise InterpError(f"the level {data['level']!r} is not one of {', '.join(LEVELS)}")
-            program = None if data["program"] is None else Program.from_json(json.dumps(data["program"]))
-            rule = None if data["rule"] is None else Rule.from_json(data["rule"])
-            agreement = None if data["agreement"] is None else Agreement(**data["agreement"])
-            parts = tuple(PartRole(**row) for row in data["parts"])
-            groups = tuple(StandIns(tuple(row["parts"]), row["left"]) for row in data["stand_ins"])
-            cancelling = tuple(Cancelling(tuple(row["parts"]), row["left"]) for row in data.get("cancelling", ()))
-            parsed: dict[str, Any] = {
-                "program": program,
-                "rule": rule,
-                "agreement": agreement,
-                "parts": parts,
-                "stand_ins": groups,
-                "more": tuple(ReadsMore(**row) for row in data.get("more", ())),
-                "less": tuple(ReadsLess(**{**row, "sources": tuple(row["sources"])}) for row in data.get("less", ())),
-                "proved": None if data.get("proved") is None else ProgramProof(**data["proved"]),
-            }
-            parsed["variables"] = tuple(map(VariableRole.from_json, data["variables"]))
-            parsed["pairs"] = tuple(map(PairRole.from_json, data["pairs"]))
-            return cls(**{**data, **parsed, "cancelling": cancelling})
+            for name, read in READ.items():
+                data[name] = None if data.get(name) is None else read(data[name])
+            findings = {name: tuple(finding(kind, row) for row in data.get(name, ())) for name, kind in LISTS.items()}
+            return cls(**{**data, **findings})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise misread("an explanation", error) from None
+
+
+READ: dict[str, Callable[[Any], Any]] = {
+    "program": lambda data: Program.from_json(json.dumps(data)), "rule": Rule.from_json,
+    "agreement": lambda data: Agreement(**data), "proved": lambda data: ProgramProof(**data),
+}  # fmt: skip
+"""What reads the entries of plain data that may be missing."""
+LISTS: dict[str, type] = {
+    "parts": PartRole, "variables": VariableRole, "pairs": PairRole, "stand_ins": StandIns, "cancelling": Cancelling,
+    "more": ReadsMore, "less": ReadsLess,
+}  # fmt: skip
+"""What the entries are lists of."""
 
 
 def weights_hash(subject: Subject) -> str | None:

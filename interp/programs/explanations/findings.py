@@ -17,6 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.measures.interchange import Cases, Interchange
+from interp.programs.language import tuples
 from interp.programs.running import Kept
 from interp.programs.words import parts_words
 from interp.support import words
@@ -122,11 +123,6 @@ class VariableRole:
     does: str
     interchange: Interchange
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> VariableRole:
-        """The inverse of asdict, with lists for tuples."""
-        return cls(data["name"], tuple(data["places"]), data["does"], _interchange(data["interchange"]))
-
 
 @dataclass(frozen=True)
 class PairRole:
@@ -134,16 +130,6 @@ class PairRole:
 
     variables: tuple[str, str]
     interchange: Interchange
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> PairRole:
-        """The inverse of asdict, with lists for tuples."""
-        first, second = data["variables"]
-        return cls((first, second), _interchange(data["interchange"]))
-
-
-def _interchange(data: dict[str, Any]) -> Interchange:
-    return Interchange(Cases(**data["changes"]), Cases(**data["stays"]), data["how"])
 
 
 @dataclass(frozen=True)
@@ -194,6 +180,14 @@ class Cancelling:
 
     parts: tuple[str, ...]
     left: float
+
+
+def finding(kind: type, data: dict[str, Any]) -> Any:
+    """A finding from plain data: the inverse of asdict, with lists for tuples."""
+    data = tuples(data)
+    if (scores := data.get("interchange")) is not None:
+        data["interchange"] = Interchange(Cases(**scores["changes"]), Cases(**scores["stays"]), scores["how"])
+    return kind(**data)
 
 
 def svg(parts: Sequence[PartRole], answer: str = "") -> str:

@@ -19,6 +19,7 @@ from interp.errors import check_one_of
 from interp.programs.explanations import kinds_in_order as kinds_in_order  # declares its kinds
 from interp.programs.explanations.bench import Setting, View
 from interp.programs.explanations.kinds import KINDS, NOTHING
+from interp.programs.language import tuples
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Quantity:
 
     @classmethod
     def from_json(cls, setting: Setting, data: list[Any]) -> Quantity:
-        return cls(setting, str(data[0]), _tuples(data[1:]))
+        return cls(setting, str(data[0]), tuples(data[1:]))
 
 
 def _leaves(argument: Any) -> int:
@@ -83,10 +84,6 @@ def _leaves(argument: Any) -> int:
 
 def _lists(arguments: tuple[Any, ...]) -> list[Any]:
     return [_lists(item) if isinstance(item, tuple) else item for item in arguments]
-
-
-def _tuples(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(_tuples(item) if isinstance(item, list | tuple) else item for item in arguments)
 
 
 def candidates(setting: Setting) -> list[Quantity]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
@@ -303,7 +304,7 @@ class ComparedModels(Result):
         """Return one row for each model, for each algorithm, or for each variable put into another model."""
         check_one_of("table", table, ("models", "algorithms", "transplants"))
         if table == "transplants":
-            return pd.DataFrame([test.row() for test in self.transplants], columns=Transplant.COLUMNS)
+            return pd.DataFrame(self.transplants, columns=[column.name for column in fields(Transplant)])
         shown = ("model", "seed", "accuracy", "low", "high", "exact", "on", "level", "answers", "interchange",
                  "constants", "parts", "used", "reason")  # fmt: skip
         frame = pd.DataFrame([{**row["axes"], **{name: row[name] for name in shown}} for row in self.rows])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ class ComparedTable:
 
     def append_tests(self, key: str, tests: list[Transplant]) -> None:
         """Add what was tried from one model to another."""
-        self._write({"pair": key, "tests": [test.row() for test in tests]})
+        self._write({"pair": key, "tests": [asdict(test) for test in tests]})
 
     def _write(self, line: dict[str, Any]) -> None:
         if self.path is not None:

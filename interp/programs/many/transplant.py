@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from interp.models.architecture.task_model import TaskModel
 from interp.programs.explanations import Explanation
-from interp.programs.interchange import Donors, FreshInputs, Interchanger, Placed
+from interp.programs.interchange import Donors, FreshInputs, Interchanger, Placed, join
 from interp.programs.many.one_model import Row, Tasks, common, sharing
 from interp.support.resources import threads_for
 from interp.tasks.populations import Population
@@ -35,11 +34,6 @@ class Transplant:
     those in which it stays, with the numbers of cases and the 95% intervals.
     """
 
-    COLUMNS: ClassVar[tuple[str, ...]] = (
-        "source", "target", "variable", "into", "changes", "changes_n", "changes_low", "changes_high",
-        "stays", "stays_n", "stays_low", "stays_high",
-    )  # fmt: skip
-
     source: str
     target: str
     variable: str
@@ -52,9 +46,6 @@ class Transplant:
     stays_n: int
     stays_low: float
     stays_high: float
-
-    def row(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.COLUMNS}
 
 
 @torch.no_grad()
@@ -72,8 +63,8 @@ def transplanted(
     with threads_for(target):
         for mine, theirs in _shared(giver, one["canonical"]["variables"], taker, other["canonical"]["variables"]):
             # No more inputs are drawn: `nearest` is about these.
-            held = {field.name: getattr(taker, field.name) for field in fields(taker)} | {"fresh": None}
-            score = _Transplanter(**held, nearest=nearest(giver, mine)).score(theirs)
+            held = taker.fresh, taker.program, taker.copies
+            score = _Transplanter(*held, most=1, nearest=nearest(giver, mine)).score(theirs)
             here, there = ", ".join(mine.parts), ", ".join(theirs.parts)
             transplants.append(Transplant(one["model"], other["model"], here, there, **score.row()))
     return transplants
@@ -87,7 +78,7 @@ def _interchanger(model: TaskModel, row: Row, tasks: Tasks) -> Interchanger:
     inputs = common(subject)
     exact = subject.task.n_inputs == len(inputs)
     population = Population("exact" if exact else "sample", inputs, len(inputs) if exact else subject.task.n_inputs)
-    return Interchanger.of(FreshInputs(subject, population), explanation.program, copies)
+    return Interchanger(FreshInputs(subject, population), explanation.program, copies)
 
 
 def _shared(
@@ -100,8 +91,7 @@ def _shared(
 
 def placed(of: Interchanger, names: Sequence[str]) -> Placed:
     """The variables of these steps as one, in all their places."""
-    kept = [var for var in of.variables if set(var.steps) & set(names)]
-    return Placed(tuple(step for var in kept for step in var.steps), tuple(part for var in kept for part in var.parts))
+    return join([variable for variable in of.variables if set(variable.steps) & set(names)])
 
 
 def nearest(of: Interchanger, variable: Placed) -> Int[Tensor, "positions"]:
@@ -115,15 +105,10 @@ def nearest(of: Interchanger, variable: Placed) -> Int[Tensor, "positions"]:
     for place in range(length):
         here = of.running.mask[:, place].nonzero()[:, 0]
         if len(here) > 1:
-            apart = _distances(values[here, place])
+            points = values[here, place].double()
+            apart = torch.cdist(points, points).fill_diagonal_(torch.inf)
             donors[here * length + place] = here[apart.argmin(1)] * length + place
     return donors
-
-
-def _distances(points: Float[Tensor, "points d"]) -> Float[Tensor, "points points"]:
-    """Squared distances, infinite from a point to itself."""
-    apart = torch.cdist(points.double(), points.double())
-    return apart.fill_diagonal_(torch.inf)
 
 
 @dataclass(frozen=True, eq=False)

@@ -255,7 +255,7 @@ def test_a_program_that_does_not_read_a_part_does_not_follow_it() -> None:
     again = replace(head, name="again", part="")
     wrong = replace(program, steps=(head, again), answer=replace(program.answer, of=("again",)))
     for one, right in ((program, True), (wrong, False)):
-        ((_, score),) = interchanged(Interchanger.of(FreshInputs(Subject.of(model), population), one, {}))
+        ((_, score),) = interchanged(Interchanger(FreshInputs(Subject.of(model), population), one, {}))
         assert score.shown == right
         assert (score.changes.n > 0) == right
 
