@@ -33,7 +33,7 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
     """Where a head attends: "to the position before", "evenly to all positions that it sees"."""
     if (key := sums_behind(program, step.key)) is not None:
         return _products(program, key, sums_behind(program, step.query))
-    waves = {step.name: step for step in program.steps}.get(step.key)
+    waves = program.by_name.get(step.key)
     if isinstance(waves, Waves) and not step.query:
         k = words.joined(str(k) for k in waves.frequencies if k)
         angles = "" if brief else f" x (cos and sin of 2πkx/{waves.period} for k = {k})"
@@ -97,9 +97,8 @@ def _graded(program: Program, key: str, scores: Sequence[float], keys: Values, b
     """Where a head attends whose scores depend on the key alone: by an order of values, or more to some than others."""
     order = sorted((at for at in range(len(keys)) if scores[at] > NEVER), key=lambda at: -scores[at])
     if all(scores[higher] - scores[lower] >= ORDER for higher, lower in pairwise(order)):
-        listed = (
-            ", ".join(_value(key, keys[at]) for at in order) if len(order) <= 2 * NAMED else f"of {len(order)} values"
-        )
+        named = ", ".join(_value(key, keys[at]) for at in order)
+        listed = named if len(order) <= 2 * NAMED else f"of {len(order)} values"
         return f"to positions where {said(program, key)} comes first in the order {listed}"
     weights = "" if brief else f" ({_weights(scores, keys, key)})"
     if len(order) == len(keys) and scores[order[0]] - scores[order[-1]] < SLIGHT:
@@ -144,10 +143,8 @@ def _compared(more: str, less: str, order: Sequence[int], n: int, keys: Values, 
     if key == "position":
         return f", {more} to {_positions(first, len(keys))}"
     if n <= NAMED or len(others) > NAMED:
-        listed = (
-            words.either([repr(keys[at]) for at in first], NAMED) if n <= NAMED else f"of {n} of {len(order)} values"
-        )
-        return f", {more} to each {listed}"
+        named = words.either([repr(keys[at]) for at in first], NAMED)
+        return f", {more} to each {named if n <= NAMED else f'of {n} of {len(order)} values'}"
     return f", {less} to each {words.either([repr(keys[at]) for at in others], NAMED)}"
 
 
@@ -211,7 +208,7 @@ def _selected(program: Program, step: Head, queries: Values, keys: Values, least
 def _fixed(program: Program, name: str, chosen: Sequence[int], keys: Values) -> str:
     """The values of a key that every query selects."""
     if name == "position":
-        return _places(chosen, len(keys))
+        return f"{'evenly ' * (len(chosen) > 1)}to {_positions(chosen, len(keys))}"
     if len(chosen) < len(keys) <= len(chosen) + EXCEPTED and len(chosen) > 1:
         others = [value for at, value in enumerate(keys) if at not in chosen]
         return f"evenly to positions where {said(program, name)} is not {_values(others, len(keys))}"
@@ -282,11 +279,6 @@ def _offsets(shifts: Sequence[int], chosen: Sequence[Sequence[int]], n: int, eve
     listed = words.joined(f"{words.joined(str(abs(shift)) for shift in here)} {side}" for side, here in sides if here)
     whole = all(row == [q + shift for shift in shifts if 0 <= q + shift < n] for q, row in enumerate(chosen) if row)
     return f"{'evenly ' * (evenly and whole)}to {'' if whole else 'one or more of '}the positions {listed} its own"
-
-
-def _places(chosen: Sequence[int], n: int) -> str:
-    """Fixed positions that a head attends to."""
-    return f"{'evenly ' * (len(chosen) > 1)}to {_positions(chosen, n)}"
 
 
 def _pairs(program: Program, step: Head) -> str:

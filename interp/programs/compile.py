@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from interp.models.architecture.task_model import TaskModel
 
 
-def compile_program(
+def compile(
     program: Program | ProgramTask,
     *,
     shortest: int = 0,
@@ -88,9 +88,6 @@ def compile_program(
     ).model()  # fmt: skip
 
 
-compile = compile_program
-
-
 @register_construction("programs/compiled")
 def compiled(
     program: Any = None,
@@ -129,21 +126,14 @@ def compiled(
         tensors, layers = with_dead(tensors, layers, dead, generator)
         directions = {name: torch.nn.functional.pad(rows, (0, UNREAD)) for name, rows in directions.items()}
     if rotate is not None:
-        d = len(tensors["unembed.W_U"])
-        turn = torch.linalg.qr(
-            torch.randn(d, d, generator=torch.Generator().manual_seed(rotate), dtype=torch.float64)
-        ).Q
+        d, random = len(tensors["unembed.W_U"]), torch.Generator().manual_seed(rotate)
+        turn = torch.linalg.qr(torch.randn(d, d, generator=random, dtype=torch.float64)).Q
         tensors = {name: _turned(name, tensor, turn) for name, tensor in tensors.items()}
         directions = {name: rows @ turn for name, rows in directions.items()}
     for name, tensor in tensors.items() if noise else ():
         tensors[name] = tensor + noise * torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-    arguments: dict[str, Scalar] = {
-        "decoys": decoys,
-        "noise": float(noise),
-        "sharp": float(sharp),
-        "draw_seed": draw_seed,
-    }
-    arguments |= {"dead": dead} if dead else {}
+    arguments: dict[str, Scalar] = {"decoys": decoys, "noise": float(noise), "sharp": float(sharp)}
+    arguments |= {"draw_seed": draw_seed, **({"dead": dead} if dead else {})}
     arguments |= {} if rotate is None else {"rotate": rotate}
     spec = ModelSpec(
         task=task.ref,
@@ -208,10 +198,8 @@ def with_decoys(program: Program, n: int, generator: torch.Generator) -> Program
         if is_head:
             query, key, value = (known[draw(len(known))] for _ in range(3))
             keys, shift = len(values[key]), draw(len(values[key]))
-            scores = tuple(
-                tuple(0.0 if (at - row - shift) % keys == 0 else NEVER for at in range(keys))
-                for row in range(len(values[query]))
-            )
+            scores = tuple(tuple(0.0 if (at - row - shift) % keys == 0 else NEVER for at in range(keys))
+                           for row in range(len(values[query])))  # fmt: skip
             part = f"head {layer}.{sum(isinstance(s, Head) and _layer(s) == layer for s in steps)}"
             steps.append(Head(f"decoy {index}", query, key, scores, value, part))
             continue
@@ -237,14 +225,12 @@ def _tensors(
 ) -> tuple[dict[str, Tensor], tuple[Layer, ...]]:
     d = directions[""].shape[1]
     n_layers = 1 + max(map(_layer, program.steps), default=0)
-    heads = [
-        [step for step in program.steps if isinstance(step, Head) and _layer(step) == at] for at in range(n_layers)
-    ]
-    maps = [
-        [step for step in program.steps if not isinstance(step, Head) and _layer(step) == at] for at in range(n_layers)
-    ]
+    steps = [[step for step in program.steps if _layer(step) == at] for at in range(n_layers)]
+    heads = [[step for step in row if isinstance(step, Head)] for row in steps]
+    maps = [[step for step in row if not isinstance(step, Head)] for row in steps]
     n_heads = max(1, *map(len, heads))
-    d_head = max((max(_rank(step), directions[step.value].shape[0]) for row in heads for step in row), default=1)
+    ranks = [min(len(step.scores), len(step.scores[0])) for row in heads for step in row]
+    d_head = max([*ranks, *(len(directions[step.value]) for row in heads for step in row)], default=1)
     tensors = {"embed.W_E": directions["token"].clone(), "pos_embed.W_pos": directions["position"].clone()}
     layers = []
     for at in range(n_layers):
@@ -291,10 +277,6 @@ def with_dead(
         padded.setdefault(f"blocks.{at}.mlp.b_out", torch.zeros(d + UNREAD, dtype=torch.float64))
         new.append(layer.model_copy(update={"mlp": MLP(d_mlp=padded[f"blocks.{at}.mlp.b_in"].shape[0])}))
     return padded, tuple(new)
-
-
-def _rank(step: Head) -> int:
-    return min(len(step.scores), len(step.scores[0]))
 
 
 def _head(step: Head, directions: dict[str, Tensor], sharp: float) -> dict[str, Tensor]:

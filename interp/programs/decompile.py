@@ -114,7 +114,7 @@ def sketch(reading: Reading, program: Program | None) -> Program:
     tables = [
         Table(name, (), (0,), tuple(map(str, range(reading.made[name].shape[-1])))) for name in sorted(reading.given)
     ]
-    named = {} if program is None else {step.name: step for step in program.steps}
+    named = {} if program is None else program.by_name
     steps = [*tables, *(named.get(step.name, step) for step in reading.steps)]
     return replace(_of_steps(reading, steps, answer), words={} if program is None else program.words)
 

@@ -53,7 +53,7 @@ from interp.programs.steps import (
     visible,
 )
 from interp.programs.waves import Cosines, Waves
-from interp.tasks.batch import Reads
+from interp.tasks.batch import Reads, find_first
 
 SCHEMA = 1
 TIED = 1e-4
@@ -114,9 +114,14 @@ class Program:
         """Numbers of the program: table entries, selected pairs, scores, and weights that are not zero."""
         return sum(step.constants for step in (*self.steps, self.answer))
 
+    @cached_property
+    def by_name(self) -> dict[str, Step]:
+        """The step that makes each variable; none makes the token and the position."""
+        return {step.name: step for step in self.steps}
+
     def step(self, name: str) -> Step:
         """The step that makes a variable. Raises KeyError for others."""
-        return {step.name: step for step in self.steps}[name]
+        return self.by_name[name]
 
     def problems(self) -> list[str]:
         """List what does not fit together, one sentence each."""
@@ -177,12 +182,10 @@ class Program:
         if self.read == "last":
             pad = None if self.pad is None else self.vocabulary.index(self.pad)
             return (tokens != pad).sum(1) - 1 if pad is not None else torch.full((len(tokens),), tokens.shape[1] - 1)
-        here = tokens == self.vocabulary.index(self.read)
-        if not bool(here.any(1).all()):
-            raise InterpError(
-                f"row {int((~here.any(1)).int().argmax())} has no {self.read!r}, where the answer is read"
-            )
-        return here.int().argmax(1)
+        at = find_first(tokens, self.vocabulary.index(self.read))
+        if bool((at < 0).any()):
+            raise InterpError(f"row {int((at < 0).int().argmax())} has no {self.read!r}, where the answer is read")
+        return at
 
     def __call__(self, tokens: Sequence[str]) -> str | list[str]:
         """Return the answer to a row of words, or the answer at each position. Raises InterpError for other rows."""
@@ -191,10 +194,8 @@ class Program:
         for word in tokens:
             check_one_of("token", word, self.vocabulary)
         row = torch.tensor([[self.vocabulary.index(word) for word in tokens]])
-        labels = self.classes(row)[0].tolist()
-        return (
-            [self.answers[at] for at in labels] if self.read == "all" else self.answers[labels[int(self.reads(row)[0])]]
-        )
+        answers = [self.answers[at] for at in self.classes(row)[0].tolist()]
+        return answers if self.read == "all" else answers[int(self.reads(row)[0])]
 
     # ------------------------------------------------------------ plain data
 

@@ -115,7 +115,7 @@ def counts_tokens(program: Program, step: Step, marks: Collection[str]) -> list[
 
 def _once(program: Program, name: str, marks: Collection[str]) -> list[int]:
     """The one of two values that a head reads of a mark, which each query that selects anything selects, too."""
-    head = next((step for step in program.steps if step.name == name), None)
+    head = program.by_name.get(name)
     if not isinstance(head, Head) or not head.hard or head.key not in ("", "token"):
         return []
     read, rows = program.values[name], torch.tensor(head.scores) == 0

@@ -11,7 +11,6 @@ one neuron for each value, relu(its component of the code + its share - 1).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
@@ -22,9 +21,8 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.programs.language import Program
-from interp.programs.steps import Features, Head, Linear, Product, Table
+from interp.programs.steps import Head, Linear, Product, Table
 from interp.programs.task import ProgramTask
-from interp.tasks import Batch
 
 EVERY = 1 << 16
 """Most inputs that are all run; of more, a sample of SAMPLED is."""
@@ -49,7 +47,7 @@ class Observed:
         self.codes = set(program.values) - set(heads)
         soft = {step.name: [name for name in step.of if name in heads] for step in maps}
         unsettled = set(heads)
-        for batch in self._inputs(task):
+        for batch in task.inputs() if self.whole else [task.sample(SAMPLED)]:
             made, there = program.run(batch.tokens), batch.attention_mask
             self.rows += len(batch)
             unsettled &= {name for name in heads if bool((made[name][there].amax(-1) > 1 - SAME).all())}
@@ -58,24 +56,15 @@ class Observed:
                     here = torch.cat([made[name][there] for name in step.of], -1)
                     known = self.points.get(step.name, here[:0])
                     self.points[step.name] = _distinct(torch.cat([known, here]))
-            self._lead(task, batch, made)
+            sums = program.answer.sums(made)
+            reads = there if task.readout == "all" else (torch.arange(len(batch)), program.reads(batch.tokens))
+            top = sums[reads].topk(2, -1).values
+            self.margin = min(self.margin, float((top[:, 0] - top[:, 1]).min()))
         self.codes |= unsettled
         if self.margin < SAME:
             raise InterpError(
                 "two answers of the program have the same sum of weights, and rounding would decide: change its bias"
             )
-
-    def _inputs(self, task: ProgramTask) -> Iterator[Batch]:
-        return task.inputs() if self.whole else iter([task.sample(SAMPLED)])
-
-    def _lead(self, task: ProgramTask, batch: Batch, made: Features) -> None:
-        sums = self.program.answer.sums(made)
-        if task.readout == "all":
-            sums = sums[batch.attention_mask]
-        else:
-            sums = sums[torch.arange(len(batch)), self.program.reads(batch.tokens)]
-        top = sums.topk(2, -1).values
-        self.margin = min(self.margin, float((top[:, 0] - top[:, 1]).min()))
 
     def of(self, step: Table | Linear) -> tuple[Float[Tensor, "points features"], Int[Tensor, "points"]]:
         """The weights of the step's variables that occur, and the value that the step gives each of them."""

@@ -169,17 +169,13 @@ def by_strings(subject: Subject, program: Program, check: Callable[[], None]) ->
         raise UnsupportedError(reason)
     longest = int(math.log(STRINGS, len(task.alphabet))) - 1
     whole = task.enumerate_up_to(min(longest, max(task.test_lengths)))
-    batches = ((batch, torch.ones(len(batch), dtype=torch.long)) for batch in _split(whole))
+    parts = (whole[start : start + CHUNK] for start in range(0, len(whole), CHUNK))
+    batches = ((batch, torch.ones(len(batch), dtype=torch.long)) for batch in parts)
     compared = _compared(subject, program, batches, check)
     symbols = f"at most {int(whole.lengths.max()) - task.n_marks} symbols"
     if compared[2]:
         raise UnsupportedError(f"it does not give all answers to strings of {symbols}")
     return ProgramProof(*compared, "every string up to a length, as run", f"all {compared[0]:,} strings of {symbols}")
-
-
-def _split(batch: Batch) -> Iterator[Batch]:
-    for start in range(0, len(batch), CHUNK):
-        yield batch[start : start + CHUNK]
 
 
 # ---------------------------------------------------------------- a certified model, and a program that is right
@@ -239,16 +235,11 @@ def _linear_in_counts(program: Program) -> None:
     of_token |= {step.name for step in program.steps if isinstance(step, Table) and set(step.of) == {"token"}}
     if len(heads) != 1 or program.causal or heads[0].value not in of_token or heads[0].query not in ("", *of_token):
         raise UnsupportedError("the program is not one head over the tokens of a row")
-    if heads[0].key not in ("", *of_token) and not _one_score(heads[0]):
+    if heads[0].key not in ("", *of_token) and any(len(set(row)) > 1 for row in heads[0].scores):
         raise UnsupportedError("the program's attention depends on the position")
     for step in (*program.steps, program.answer):
         if step is not heads[0] and not _linear(step, program):
             raise UnsupportedError(f"{step.name} is not linear in the counts")
-
-
-def _one_score(head: Head) -> bool:
-    """Whether all keys have one score."""
-    return all(len(set(row)) == 1 for row in head.scores)
 
 
 def _linear(step: Step, program: Program) -> bool:

@@ -15,6 +15,7 @@ from interp.programs.language import Program
 from interp.programs.steps import NEVER, Head, Linear, Table
 from interp.support import words
 from interp.tasks import IGNORED, Batch, Task, register_task
+from interp.tasks.batch import digits_of
 
 FIRST = Head("first", "", "position", ((0.0, NEVER, NEVER),), "token")
 SAME = Table("same", ("token", "first"), (1, 0, 0, 1), ("no", "yes"))
@@ -140,8 +141,7 @@ class ProgramTask(Task):
         for size in self.sizes:
             for start in range(0, base**size, chunk):
                 index = torch.arange(start, min(start + chunk, base**size))
-                digits = [index // base**power % base for power in reversed(range(size))]
-                yield self.batch(self.rows(content[torch.stack(digits, 1)]))
+                yield self.batch(self.rows(content[digits_of(index, base, size)]))
 
     def weights(self, batch: Batch) -> Float[Tensor, "rows"]:
         """The sampler's probability of each row, up to a common factor."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from interp.programs.language import Program
-from interp.programs.steps import Evened, Linear, Normed, Product, Step, Sums, Table, Values
+from interp.programs.steps import Evened, Linear, Normed, Product, Sums, Table, Values
 from interp.support import words
 
 NAMED = 4
@@ -18,15 +18,15 @@ def said(program: Program, name: str) -> str:
         return f"the {name}"
     part = name.removesuffix(" level")
     if name in program.words:
-        made_by = {step.name: step.part for step in program.steps}.get(name) or part
-        return f"{program.words[name]} ({made_by})"
+        step = program.by_name.get(name)
+        return f"{program.words[name]} ({(step and step.part) or part})"
     if part != name:
         return f"the rounded value of {part}"
-    if isinstance(table := step_named(program, name), Table) and not table.part and len(table.of) == 1:
-        return class_words(program, table)
+    if isinstance(step := program.by_name.get(name), Table) and not step.part and len(step.of) == 1:
+        return class_words(program, step)
     if (sums := sums_behind(program, name)) is not None:
         return f"{words.counted(len(sums.bias), 'weighted sum')} over {variables_words(program, sums.of)}"
-    if isinstance(step := step_named(program, name), Product) and not step.part:
+    if isinstance(step, Product) and not step.part:
         return product_words(program, step)
     if isinstance(step, Evened):
         return f"what {step.head} would read with even attention"
@@ -41,7 +41,7 @@ def class_words(program: Program, step: Table) -> str:
 
 def variables_words(program: Program, names: Sequence[str]) -> str:
     """Variables that a step reads; of normed ones (by whichever norm the part has before it), what they are made of."""
-    steps = {name: step_named(program, name) for name in names}
+    steps = {name: program.by_name.get(name) for name in names}
     flat = [read for name, step in steps.items() for read in (step.divided if isinstance(step, Normed) else (name,))]
     by = " (normalized)" if any(isinstance(step, Normed) for step in steps.values()) else ""
     return f"{words.joined(said(program, name) for name in flat)}{by}" if flat else "no variable"
@@ -49,25 +49,22 @@ def variables_words(program: Program, names: Sequence[str]) -> str:
 
 def sums_behind(program: Program, name: str) -> Sums | None:
     """The step of sums that are no part's own value; None for other variables."""
-    step = step_named(program, name)
+    step = program.by_name.get(name)
     return step if isinstance(step, Sums) and not step.part else None
-
-
-def step_named(program: Program, name: str) -> Step | None:
-    return {step.name: step for step in program.steps}.get(name)
 
 
 def product_words(program: Program, step: Product) -> str:
     """What two variables give to the same value."""
     first, second = step.of
-    if first in ("token", "position") or isinstance(step_named(program, first), Table | Linear):
+    if first in ("token", "position") or isinstance(program.by_name.get(first), Table | Linear):
         return f"the weight of its own {said(program, first).removeprefix('the ')} in {said(program, second)}"
     return f"the products of the weights that {said(program, first)} and {said(program, second)} give to each value"
 
 
 def classed(variable: str, values: Values, classes: Sequence[int]) -> str:
     """A variable of which only classes of values are told apart; classes: any number for each value."""
-    groups = sorted((list(map(values.__getitem__, group)) for group in grouped_by(classes)), key=len)
+    alike = ([value for value, other in zip(values, classes) if other == label] for label in dict.fromkeys(classes))
+    groups = sorted(alike, key=len)
     if len(groups) in (1, len(values)):
         return variable
     if len(groups) == 2 and len(groups[0]) <= NAMED:
@@ -76,8 +73,3 @@ def classed(variable: str, values: Values, classes: Sequence[int]) -> str:
     if len(few) <= NAMED and all(len(group) == 1 for group in few):
         return f"whether {variable} is {words.either([repr(value) for (value,) in few], NAMED)}, and which"
     return f"which of {len(groups)} classes {variable} is in"
-
-
-def grouped_by(classes: Sequence[int]) -> list[list[int]]:
-    """The places of each class, in the order of their first places."""
-    return [[at for at, other in enumerate(classes) if other == label] for label in dict.fromkeys(classes)]

@@ -16,7 +16,6 @@ from interp.programs.variable_words import (
     classed,
     product_words,
     said,
-    step_named,
     sums_behind,
     variables_words,
 )
@@ -57,7 +56,7 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
         cells = words.counted(prod(len(program.values[step.of[at]]) for at in read), "entry", "entries")
         return f"looks up {of} in a table of {cells}"
     if isinstance(step, Linear) and len(step.of) == 1 and len(two := program.values[step.of[0]]) == 2:
-        reader = step_named(program, step.of[0])
+        reader = program.by_name.get(step.of[0])
         if isinstance(reader, Head):
             value = next((value for value in two if value not in ("others", "other")), two[0])
             n = words.counted(len(step.values), "value")
@@ -115,8 +114,7 @@ def answer_words(program: Program) -> str:
     if (limits := _by_limits(program, answer)) is not None:
         return limits
     if len(of) == 1:
-        steps = {step.name: step for step in program.steps}
-        step = steps.get(program.answer.of[0])
+        step = program.by_name.get(answer.of[0])
         if isinstance(step, Table) and not step.part:
             inner = words.joined(said(program, name) for name in step.of)
             return f"The answer is looked up by {inner} in a table of {len(step.entries)} entries."
@@ -132,7 +130,7 @@ def answer_words(program: Program) -> str:
 
 def _by_limits(program: Program, answer: Linear) -> str | None:
     """How an answer follows from limits of an own weight for each value; see read_limits. None for other answers."""
-    own = step_named(program, answer.of[1]) if 2 <= len(answer.of) <= 3 else None
+    own = program.by_name.get(answer.of[1]) if 2 <= len(answer.of) <= 3 else None
     if not isinstance(own, Product) or own.part or own.of[0] != answer.of[0]:
         return None
     value = said(program, answer.of[0]).removeprefix("the ")

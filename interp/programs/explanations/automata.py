@@ -22,7 +22,7 @@ from interp.errors import InterpError, UnsupportedError, check_size, first_few
 from interp.models.architecture.answers import NOT_NAMED
 from interp.models.subject import Model, Subject
 from interp.programs.explanations import lstar
-from interp.programs.explanations.lstar import Machine, Word
+from interp.programs.explanations.lstar import Word
 from interp.programs.explanations.strings import Answers, Strings, answers, check_letters
 from interp.support import words
 from interp.support.progress import LateBar
@@ -57,22 +57,6 @@ class LearnedAutomaton:
     longest: int
     strings: Strings = field(repr=False, compare=False)
     sets: bool = False
-
-    @classmethod
-    def of(
-        cls, strings: Strings, machine: Machine, longest: int, answer_words: Sequence[str], sets: bool = False
-    ) -> LearnedAutomaton:
-        entered = {state for row in machine.following for state in row}
-        return cls(
-            strings.alphabet,
-            machine.following,
-            tuple(answer if state or 0 in entered else None for state, answer in enumerate(machine.answers)),
-            tuple(answer_words),
-            tuple(spelled(strings, word) for word in machine.access),
-            longest,
-            strings,
-            sets,
-        )
 
     @property
     def states(self) -> int:
@@ -216,20 +200,20 @@ def learn_automaton(
 
 
 def learned(
-    strings: Strings,
-    said: Answers,
-    answer_words: Sequence[str],
-    most_states: int,
-    started: float,
-    sets: bool = False,
+    strings: Strings, said: Answers, answer_words: Sequence[str], most_states: int, started: float, sets: bool = False
 ) -> Learned:
     """Learn automata from known answers."""
     letters, longest = len(strings.letters), len(said.model) - 1
     two = ("no", "yes") if len(answer_words) == 1 else tuple(answer_words)
 
     def machine(table: Sequence[Any]) -> LearnedAutomaton | None:
-        automaton = lstar.learn(table, letters, most_states)
-        return None if automaton is None else LearnedAutomaton.of(strings, automaton, len(table) - 1, two, sets)
+        found = lstar.learn(table, letters, most_states)
+        if found is None:
+            return None
+        entered = {state for row in found.following for state in row}
+        given = tuple(answer if state or 0 in entered else None for state, answer in enumerate(found.answers))
+        access = tuple(spelled(strings, word) for word in found.access)
+        return LearnedAutomaton(strings.alphabet, found.following, given, two, access, len(table) - 1, strings, sets)
 
     whole = machine(said.model)
     lengths = range(longest - 1, 0, -1) if whole is None else ()
@@ -237,18 +221,11 @@ def learned(
     differ = sum(int((a != b).sum()) for a, b in zip(said.model, said.task))
     first = lstar.first_difference(said.model, said.task, letters)
     return Learned(
-        whole,
-        shorter,
-        machine(said.task),
-        longest,
-        said.strings,
-        differ,
-        "" if first is None else spelled(strings, first),
-        most_states,
-        time.perf_counter() - started,
-        said.others,
-        not strings.declared and (strings.most is None or longest > strings.most),
-    )
+        model=whole, shorter=shorter, task=machine(said.task), longest=longest, strings=said.strings, different=differ,
+        example="" if first is None else spelled(strings, first), most_states=most_states,
+        seconds=time.perf_counter() - started, others=said.others,
+        inferred=not strings.declared and (strings.most is None or longest > strings.most),
+    )  # fmt: skip
 
 
 def spelled(strings: Strings, word: Word) -> str:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,7 +16,7 @@ from interp.measures.runs import reads_of
 from interp.models.architecture.answers import decide
 from interp.models.subject import Subject
 from interp.tasks import Batch
-from interp.tasks.batch import Reads
+from interp.tasks.batch import Reads, concatenate
 from interp.tasks.populations import Population
 
 MOST_FIXED = 64
@@ -66,21 +65,6 @@ class Setting:
         """The values of the content tokens; empty unless all of them are whole numbers."""
         values = {token: int(token) for token in self.content if token.removeprefix("-").isdecimal()}
         return values if len(values) == len(self.content) else {}
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "vocabulary": list(self.vocabulary), "marks": list(self.marks), "causal": self.causal,
-            "answers": list(self.answers), "fixed": list(self.fixed),
-        }  # fmt: skip
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Setting:
-        """The inverse of to_json."""
-        return cls(
-            tuple(data["vocabulary"]), tuple(data["marks"]), bool(data["causal"]), tuple(data["answers"]),
-            tuple(data.get("fixed", ())),
-        )  # fmt: skip
 
 
 def answer_words(subject: Subject) -> tuple[str, ...]:
@@ -271,11 +255,8 @@ def widened(population: Population, subject: Subject) -> Population:
         return population
     if changed.labels.shape[1:] != batch.labels.shape[1:] or changed.tokens.shape != batch.tokens.shape:
         return population
-    both = Batch(
-        torch.cat([batch.tokens, changed.tokens]), torch.cat([batch.lengths, changed.lengths]),
-        torch.cat([batch.labels, changed.labels.to(batch.labels.dtype)]),
-    )  # fmt: skip
-    return replace(population, batch=both)
+    changed = replace(changed, labels=changed.labels.to(batch.labels.dtype))
+    return replace(population, batch=concatenate([batch, changed], subject.task.pad_id))
 
 
 def _changed(batch: Batch, setting: Setting, read_at: Tensor) -> Tensor:

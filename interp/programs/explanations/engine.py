@@ -467,16 +467,12 @@ def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Rule | Non
     if tried:
         rule, agreement = max(tried, key=lambda pair: pair[1].share)
         return None, None, f'the best rule, "{rule.words}", gives {agreement}'
-    return (
-        None,
-        None,
-        (
-            f"none of the rules tried gives {share:.0%} of the model's answers {bench.population.on} with at most "
-            f"{most:,} constants: over each of {len(data.quantities):,} quantities, each two of them with {PER_CELL} "
-            "inputs or more for each combination of values, and the triples that say most"
-            f"{closest(nearest(data, most))}"
-        ),
+    reason = (
+        f"none of the rules tried gives {share:.0%} of the model's answers {bench.population.on} with at most {most:,} "
+        f"constants: over each of {len(data.quantities):,} quantities, each two of them with {PER_CELL} inputs or more "
+        f"for each combination of values, and the triples that say most{closest(nearest(data, most))}"
     )
+    return None, None, reason
 
 
 def not_learned(bench: Bench) -> str | None:

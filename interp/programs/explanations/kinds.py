@@ -26,46 +26,33 @@ NOTHING = -1
 class Kind:
     """A kind of quantity. Its functions take the setting (or a view), then the arguments that select one quantity.
 
-    words: a name, such as "the number of 1s". code: a Python expression of tokens, i and string. values: the value at
-    each position, NOTHING if there is none. candidates: the arguments to try. tokens: whether values are token ids
-    instead of numbers. has: a clause for a value (the last argument) if "is" plus a number would be clumsy, otherwise
-    "". helper: a Python function that the code calls, or "".
+    words: a name, such as "the number of 1s", or a function that gives it. code: a Python expression of tokens, i and
+    string, or a function. values: the value at each position, NOTHING if there is none. candidates: the arguments to
+    try. tokens: whether values are token ids instead of numbers. has: a clause for a value (the last argument) if "is"
+    plus a number would be clumsy, otherwise "". helper: a Python function that the code calls, or "".
     """
 
-    words: Callable[..., str]
-    code: Callable[..., str]
     values: Callable[..., Tensor]
-    candidates: Callable[[Setting], Iterable[tuple[Any, ...]]]
-    tokens: bool
-    has: Callable[..., str]
-    helper: str
+    words: str | Callable[..., str]
+    code: str | Callable[..., str]
+    candidates: Callable[[Setting], Iterable[tuple[Any, ...]]] = lambda setting: [()]
+    tokens: bool = False
+    has: Callable[..., str] = lambda *arguments: ""
+    helper: str = ""
 
 
 KINDS: dict[str, Kind] = {}
 """All kinds in the order in which they are tried, simple ones first."""
 
 
-def kind(
-    name: str,
-    *,
-    words: str | Callable[..., str],
-    code: str | Callable[..., str],
-    candidates: Callable[[Setting], Iterable[tuple[Any, ...]]] = lambda setting: [()],
-    tokens: bool = False,
-    has: Callable[..., str] = lambda *arguments: "",
-    helper: str = "",
-) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Declare the decorated function as the values of a kind of quantity; see Kind."""
+def kind(name: str, **about: Any) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Declare the decorated function as the values of a kind of quantity; about: its other entries, see Kind."""
 
     def register(values: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        KINDS[name] = Kind(_function(words), _function(code), values, candidates, tokens, has, helper)
+        KINDS[name] = Kind(values, **about)
         return values
 
     return register
-
-
-def _function(text: str | Callable[..., str]) -> Callable[..., str]:
-    return (lambda *arguments: text) if isinstance(text, str) else text
 
 
 def few(setting: Setting) -> tuple[str, ...]:
@@ -91,15 +78,11 @@ def _place_words(_: object, at: int) -> str:
     return f"the {number}{end}token"
 
 
-def _place_code(_: object, at: int) -> str:
-    return f"(string[{at}] if len(string) >= {-at if at < 0 else at + 1} else None)"
-
-
 @kind(
     "place",
     tokens=True,
     words=_place_words,
-    code=_place_code,
+    code=lambda _, at: f"(string[{at}] if len(string) >= {-at if at < 0 else at + 1} else None)",
     # In causal models, the second last token is a neighbor.
     candidates=lambda setting: [(at,) for at in (0, -1, 1, *(() if setting.causal else (-2,)))],
 )

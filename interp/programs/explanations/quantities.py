@@ -7,7 +7,7 @@ quantities that make sense in a setting, simple ones first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +35,14 @@ class Quantity:
 
     @property
     def words(self) -> str:
-        return KINDS[self.kind].words(self.setting, *self.arguments)
+        return self._said(KINDS[self.kind].words)
 
     @property
     def code(self) -> str:
-        return KINDS[self.kind].code(self.setting, *self.arguments)
+        return self._said(KINDS[self.kind].code)
+
+    def _said(self, text: str | Callable[..., str]) -> str:
+        return text if isinstance(text, str) else text(self.setting, *self.arguments)
 
     @property
     def tokens(self) -> bool:

@@ -7,7 +7,7 @@ rule that is read from a file cannot contain code: unknown kinds of quantities a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from interp.programs.explanations.bench import Setting, View
 from interp.programs.explanations.forms import FORMS, LISTED, RuleData, copies
 from interp.programs.explanations.kinds import KINDS
 from interp.programs.explanations.quantities import Quantity
+from interp.programs.language import tuples
 
 CONTENT = '''def content(tokens):
     """The tokens that are not marks."""
@@ -99,13 +100,13 @@ class Rule(RuleData):
 
     def to_json(self) -> dict[str, Any]:
         rule = {"form": self.form, "of": [quantity.to_json() for quantity in self.quantities], **self.data}
-        return {"setting": self.setting.to_json(), "rule": rule}
+        return {"setting": asdict(self.setting), "rule": rule}
 
     @classmethod
     def from_json(cls, data: Any) -> Rule:
         """Make a rule from plain data. Raises InterpError for invalid data."""
         try:
-            setting, rest = Setting.from_json(data["setting"]), dict(data["rule"])
+            setting, rest = Setting(**tuples(data["setting"])), dict(data["rule"])
             rule = cls(setting, rest.pop("form"), tuple(Quantity.from_json(setting, q) for q in rest.pop("of")), rest)
         except (KeyError, TypeError, ValueError, IndexError):
             raise InterpError(f"{quoted(str(data)[:60])} is not a rule") from None

@@ -60,8 +60,8 @@ class Data:
         for quantity in of:
             bench.steps.check()
             values.append(bench.where.pick(quantity.values(bench.view)).numpy())
-        data = cls.made(of, values, priced(bench, of, values), bench.answers.numpy(), bench.where.rows.numpy(),
-                         bench.population.exact)  # fmt: skip
+        answers, rows = bench.answers.numpy(), bench.where.rows.numpy()
+        data = cls.made(of, values, priced(bench, of, values), answers, rows, bench.population.exact)
         return replace(data, steps=bench.steps)
 
     @classmethod
@@ -80,10 +80,8 @@ class Data:
                 kept.append(number)
         every = np.arange(len(answers))
         fit, judge = (every, every) if exact else (every[rows % 2 == 0], every[rows % 2 == 1])
-        return cls(
-            of[0].setting, [of[n] for n in kept], [values[n] for n in kept], [prices[n] for n in kept], answers, fit,
-            judge,
-        )  # fmt: skip
+        columns = [of[n] for n in kept], [values[n] for n in kept], [prices[n] for n in kept]
+        return cls(of[0].setting, *columns, answers, fit, judge)
 
     def seen(self, picked: Sequence[int]) -> Grouped:
         """The quantities and answers to which rules are fitted."""
@@ -94,8 +92,8 @@ class Data:
         numbers = [self.quantities.index(quantity) for quantity in rule.quantities]  # in the rule's order
         values = [torch.from_numpy(self.values[number][self.judge]) for number in numbers]
         outputs = rule.answers(values).numpy()
-        answers = torch.from_numpy(self.answers[self.judge])
-        return least_share(torch.from_numpy(outputs == self.answers[self.judge]), answers)
+        answers = self.answers[self.judge]
+        return least_share(torch.from_numpy(outputs == answers), torch.from_numpy(answers))
 
     def fitted(self, picked: Sequence[int], most: int, listing: bool = False) -> Scored | None:
         """Return the cheapest rule over these quantities with at most `most` constants.

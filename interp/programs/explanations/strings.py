@@ -22,6 +22,7 @@ from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.explanations.lstar import NOT_ASKED, UNKNOWN
 from interp.tasks import Batch, Task
+from interp.tasks.batch import digits_of
 from interp.tasks.structure import LISTED_STRINGS, lacks
 
 SAMPLED = 200
@@ -54,14 +55,11 @@ class Strings:
     def of(cls, subject: Subject) -> Strings:
         """Return the strings of a model's task. Raises UnsupportedError if not every string is an input."""
         task = subject.task
-        if lacks(task, LISTED_STRINGS) is None:
-            known: Any = task
-
-            def language(symbols: Tensor) -> Batch:
-                return known.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
-
-            return cls(task, tuple(map(task.token_id, known.alphabet)), language, known.n_marks, 1)
-        return _seen(subject)
+        if lacks(task, LISTED_STRINGS) is not None:
+            return _seen(subject)
+        known: Any = task
+        rows = lambda symbols: known.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))  # noqa: E731
+        return cls(task, tuple(map(task.token_id, known.alphabet)), rows, known.n_marks, 1)
 
     @property
     def declared(self) -> bool:
@@ -75,10 +73,9 @@ class Strings:
     def all(self, length: int) -> Iterator[Batch]:
         """Yield all strings of a length, in lexicographic order."""
         base = len(self.letters)
-        powers = base ** torch.arange(length - 1, -1, -1)
         for start in range(0, base**length, ROWS_AT_ONCE):
             index = torch.arange(start, min(start + ROWS_AT_ONCE, base**length))
-            yield self.rows(index[:, None] // powers % base)
+            yield self.rows(digits_of(index, base, length))
 
     def longest(self, subject: Subject, most: int, listed: bool = True) -> int:
         """Return the greatest length that fits the model's positions and has at most `most` strings.

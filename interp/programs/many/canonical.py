@@ -220,9 +220,8 @@ class _Walk:
         inputs = [name for name in self._inlined(self.inputs[step.name]) if not self._constant(name, here)]
         if any(self.graded[name] for name in inputs) and not isinstance(step, Table):  # a table reads what is largest
             return inputs
-        made = (
-            self.made[step.name][here].argmax(-1).numpy() if step.name in self.made else self.answered()[here].numpy()
-        )
+        values = self.made[step.name].argmax(-1) if step.name in self.made else self.answered()
+        made = values[here].numpy()
         for name in list(inputs):
             others = [other for other in inputs if other != name]
             if len(inputs) > 1 and _depends(made, [self.groups(other, here) for other in others]):
@@ -323,16 +322,14 @@ class _Walk:
         steps, shape = (_digest(f"{sorted({key[grade] for key in keys})} {divides}") for grade in (0, 1))
         weights: dict[str, list[Float[np.ndarray, "points points"]]] = {}
         variables: dict[str, list[str]] = {}
-        for name in (step.name for step in self.program.steps if step.name in self.keys):
-            variables.setdefault(self.keys[name][1], []).append(name)
-            if self._soft(name):
-                weights.setdefault(self.keys[name][0], []).append(self._products(name))
+        for step in (step for step in self.program.steps if step.name in self.keys):
+            steps_of_it, shape_of_it = self.keys[step.name]
+            variables.setdefault(shape_of_it, []).append(step.name)
+            if isinstance(step, Head) and self.graded[step.name]:
+                weights.setdefault(steps_of_it, []).append(self._products(step.name))
         for products in weights.values():
             products.sort(key=np.linalg.norm)
         return Canonical(steps, shape, weights, answers, variables)
-
-    def _soft(self, name: str) -> bool:
-        return name not in ("token", "position") and isinstance(self.program.step(name), Head) and self.graded[name]
 
     def _products(self, name: str) -> Float[np.ndarray, "points points"]:
         """The products of the weights at pairs of some positions: the same in whatever order the values come."""

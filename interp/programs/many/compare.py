@@ -97,10 +97,9 @@ def compare(
             key = f"{one} -> {other}"
             if key not in rows.tested:
                 held = {name: held.get(name) or by_name[name].load() for name in (one, other)}  # the last two, no more
-                rows.append_tests(
-                    key, transplanted(held[one], compared.row(one), held[other], compared.row(other), tasks)
-                )
-        compared.transplants += [test for key in compared.keys(tried) for test in rows.tested[key]]
+                tests = transplanted(held[one], compared.row(one), held[other], compared.row(other), tasks)
+                rows.append_tests(key, tests)
+            compared.transplants += rows.tested[key]
     return compared
 
 
@@ -283,9 +282,6 @@ class ComparedModels(Result):
         pairs = [(first, other) for first, *others in members.values() for other in others[:tried]]
         return [pair for first, other in pairs for pair in ((first, other), (other, first))]
 
-    def keys(self, tried: int) -> list[str]:
-        return [f"{giver} -> {taker}" for giver, taker in self.pairs(tried)]
-
     # ------------------------------------------------------------ tables
 
     @property
@@ -295,10 +291,8 @@ class ComparedModels(Result):
             f"{row.algorithm}: {row.models} ({row.share:.0%}, 95% interval {row.low:.0%} to {row.high:.0%})"
             for row in shares.head(4).itertuples()
         ]
-        return (
-            f"{counted(len(self.rows), 'model')} of task {self.rows[0]['task']}, by the same {self.grade}. "
-            + "; ".join(named)
-        )
+        models = f"{counted(len(self.rows), 'model')} of task {self.rows[0]['task']}"
+        return f"{models}, by the same {self.grade}. {'; '.join(named)}"
 
     def to_frame(self, table: Literal["models", "algorithms", "transplants"] = "models") -> pd.DataFrame:
         """Return one row for each model, for each algorithm, or for each variable put into another model."""

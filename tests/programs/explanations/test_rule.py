@@ -1,5 +1,6 @@
 """Rules: fitted, compressed, counted, as words and as source; the two ways to run one agree."""
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -150,9 +151,9 @@ def test_a_table_leaves_out_what_costs_nothing() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [None, {}, {"setting": {}, "rule": {}}, "x", 3, {"setting": BITS.to_json(), "rule": {"form": "exec", "of": []}},
-     {"setting": BITS.to_json(), "rule": {"form": "same", "of": [], "more": {b"bytes"}}},
-     {"setting": BITS.to_json(), "rule": {"form": "same", "of": [], "more": [print]}}],
+    [None, {}, {"setting": {}, "rule": {}}, "x", 3, {"setting": asdict(BITS), "rule": {"form": "exec", "of": []}},
+     {"setting": asdict(BITS), "rule": {"form": "same", "of": [], "more": {b"bytes"}}},
+     {"setting": asdict(BITS), "rule": {"form": "same", "of": [], "more": [print]}}],
 )  # fmt: skip
 def test_what_is_not_a_program_is_refused(data: Any) -> None:
     with pytest.raises(interp.InterpError):
