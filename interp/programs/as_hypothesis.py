@@ -6,6 +6,7 @@ The answer is the program's own, from the variables: so it is known for values t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 import torch
@@ -52,11 +53,13 @@ def as_hypothesis(program: Program, copies: Mapping[str, str] = MappingProxyType
         parts = [step.part, *(part for part, other in copies.items() if other == step.part)]
         place = [f"{part} @ each" if step.name in everywhere else part for part in parts]
         known = tuple(names.get(name, name) for name in of)
-        variables.append(Variable(names[step.name], place, known, _Made(program, step.name, of, values)))
+        variables.append(Variable(names[step.name], place, known, partial(_made, program, step.name, of, values)))
     roots = tuple(name for name in _reached(program, program.answer.of, set(names)) if name != "position")
     if TOKEN in roots or any(TOKEN in variable.of for variable in variables):
         variables.insert(0, Variable(TOKEN, function=lambda tokens: tokens))
-    answer = None if _attends(program, program.answer.of, set(names)) else AtRead(_Answered(program, roots, values))
+    answer = (
+        None if _attends(program, program.answer.of, set(names)) else AtRead(partial(_answered, program, roots, values))
+    )
     return Hypothesis(variables, answer, [names.get(name, name) for name in roots])
 
 
@@ -120,31 +123,26 @@ class _Numbers:
         return torch.stack(self.rows)[numbers]
 
 
-class _Made:
+def _made(
+    program: Program, name: str, of: tuple[str, ...], values: dict[str, _Numbers], *inputs: Int[Tensor, "rows ..."]
+) -> Int[Tensor, "rows ..."]:
     """The value of a variable, from those that it is computed from: at each position, if one of them is."""
-
-    def __init__(self, program: Program, name: str, of: tuple[str, ...], values: dict[str, _Numbers]):
-        self.program, self.name, self.of, self.values = program, name, of, values
-
-    def __call__(self, *inputs: Int[Tensor, "rows ..."]) -> Int[Tensor, "rows ..."]:
-        length = max(value.shape[1] if value.ndim == 2 else 1 for value in inputs)
-        whole = [(value if value.ndim == 2 else value[:, None].expand(-1, length)).cpu() for value in inputs]
-        known = dict(zip(self.of or (TOKEN,), whole, strict=True))
-        tokens = known.pop(TOKEN, torch.zeros_like(whole[0]))  # where they are not read, any will do
-        made = self.program.run(tokens, given={name: self.values[name].weights(value) for name, value in known.items()})
-        numbers = self.values[self.name].numbers(made[self.name])
-        return numbers if any(value.ndim == 2 for value in inputs) else numbers[:, 0]
+    length = max(value.shape[1] if value.ndim == 2 else 1 for value in inputs)
+    whole = [(value if value.ndim == 2 else value[:, None].expand(-1, length)).cpu() for value in inputs]
+    known = dict(zip(of or (TOKEN,), whole, strict=True))
+    tokens = known.pop(TOKEN, torch.zeros_like(whole[0]))  # where they are not read, any will do
+    made = program.run(tokens, given={other: values[other].weights(value) for other, value in known.items()})
+    numbers = values[name].numbers(made[name])
+    return numbers if any(value.ndim == 2 for value in inputs) else numbers[:, 0]
 
 
-class _Answered:
+def _answered(
+    program: Program, of: tuple[str, ...], values: dict[str, _Numbers], read_at: Int[Tensor, "units"],
+    *inputs: Int[Tensor, "units"],
+) -> Int[Tensor, "units"]:  # fmt: skip
     """The program's answers at read positions, from the values there that they are computed from."""
-
-    def __init__(self, program: Program, of: tuple[str, ...], values: dict[str, _Numbers]):
-        self.program, self.of, self.values = program, of, values
-
-    def __call__(self, read_at: Int[Tensor, "units"], *inputs: Int[Tensor, "units"]) -> Int[Tensor, "units"]:
-        known = {name: value[:, None] for name, value in zip(self.of, inputs, strict=True)}
-        tokens = known.pop(TOKEN, torch.zeros_like(read_at)[:, None])  # where they are not read, any will do
-        made = {name: self.values[name].weights(value) for name, value in known.items()}
-        made["position"] = codes(read_at[:, None], max(self.program.length, int(read_at.max()) + 1))
-        return self.program.answer.sums(self.program.run(tokens, given=made)).argmax(-1)[:, 0]
+    known = {name: value[:, None] for name, value in zip(of, inputs, strict=True)}
+    tokens = known.pop(TOKEN, torch.zeros_like(read_at)[:, None])  # where they are not read, any will do
+    made = {name: values[name].weights(value) for name, value in known.items()}
+    made["position"] = codes(read_at[:, None], max(program.length, int(read_at.max()) + 1))
+    return program.answer.sums(program.run(tokens, given=made)).argmax(-1)[:, 0]

@@ -66,10 +66,7 @@ def given(running: Running) -> Features:
     """The token and the position."""
     tokens = running.batch.tokens
     places = torch.arange(tokens.shape[1]).expand_as(tokens)
-    return {
-        "token": codes(tokens, len(running.subject.task.vocabulary)),
-        "position": codes(places, tokens.shape[1]),
-    }
+    return {"token": codes(tokens, len(running.subject.task.vocabulary)), "position": codes(places, tokens.shape[1])}
 
 
 def program_of(reading: Reading, found: Reached | None = None) -> Program | None:

@@ -64,7 +64,7 @@ class Lookup:
 def tables(target: Int[Tensor, "points"], codes: Codes, most: int = 3, enough: float = DETERMINED) -> Iterator[Lookup]:
     """Yield the tables that give a value, with fewer variables first, then with fewer cells that occur."""
     n_target = int(target.max()) + 1
-    alone = {name: _share(target, n_target, code) for name, (code, _) in codes.items()}
+    alone = {name: lookup_of(target, n_target, codes, (name,)).share for name in codes}
     names = sorted(codes, key=lambda name: -alone[name])
     for size in range(1, most + 1):
         if size == 3:
@@ -78,11 +78,6 @@ def tables(target: Int[Tensor, "points"], codes: Codes, most: int = 3, enough: f
             if lookup.share >= enough:
                 lookups.append(lookup)
         yield from sorted(lookups, key=lambda lookup: (lookup.cells, -lookup.share))
-
-
-def _share(target: Tensor, n_target: int, code: Tensor) -> float:
-    counts = torch.bincount(code * n_target + target, minlength=(int(code.max()) + 1) * n_target)
-    return float(counts.reshape(-1, n_target).amax(1).sum()) / len(target)
 
 
 def lookup_of(target: Int[Tensor, "points"], n_target: int, codes: Codes, of: tuple[str, ...]) -> Lookup:

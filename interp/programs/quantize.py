@@ -6,7 +6,7 @@ separate clusters, these are the values, even if fewer would keep the answers: a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,8 +28,8 @@ MOST_CLUSTERED = 1000
 """Largest number of different outputs that are clustered; of more, a sample, and the rest go to the nearest."""
 EXACT_WHOLE = 2.0**53
 """Below this, float64 holds each whole number."""
-SEPARATE = 20.0
-"""Clusters are separate if the gap between them is this many times the largest distance within one."""
+MOST_SEPARATE, SEPARATE = 32, 20.0
+"""Most clusters that are separate: if the gap between them is this many times the largest distance within one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,12 +114,11 @@ def quantize(
                 closer = clustered(chosen, points, different, back, tree, natural)
                 if (closer_share := running.kept({part: closer.put()}).share) >= enough or natural > size:
                     chosen, share = closer, closer_share
-            return Quantized(part, chosen.code, chosen.vectors, needed, elsewhere, share)
+            return replace(chosen, share=share)
         tried = size
     if len(different) <= SIZES[-1]:
         chosen = clustered(chosen, points, different, back, tree, len(different))
-    share = running.kept({part: chosen.put()}).share
-    return Quantized(part, chosen.code, chosen.vectors, needed, elsewhere, share)
+    return replace(chosen, share=running.kept({part: chosen.put()}).share)
 
 
 def clustered(
@@ -136,7 +135,7 @@ def clustered(
     code[base.needed] = cluster = in_order_of_appearance(label[back])
     n = torch.bincount(cluster)
     vectors = torch.zeros(len(n), points.shape[1]).index_add_(0, cluster, points) / n[:, None]
-    return Quantized(base.part, code, vectors, base.needed, base.elsewhere, 0.0)
+    return replace(base, code=code, vectors=vectors, share=0.0)
 
 
 def in_order_of_appearance(labels: Int[Tensor, "points"]) -> Int[Tensor, "points"]:
@@ -152,7 +151,7 @@ def sampled(n: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:MOST_CLUSTERED].sort().values
 
 
-def separate(tree: np.ndarray | None, least: int, most: int = 32) -> int:
+def separate(tree: np.ndarray | None, least: int) -> int:
     """The smallest number of clusters, from `least` on, that are clearly separate; 0 if no number is.
 
     The smallest, since noise has clusters of its own.
@@ -161,7 +160,7 @@ def separate(tree: np.ndarray | None, least: int, most: int = 32) -> int:
         return 0
     heights = np.maximum(tree[::-1, 2], 1e-9 * tree[-1, 2])  # heights[i] joins i + 2 clusters into i + 1
     below = np.append(heights[1:], 1e-9 * heights[0])
-    clear = [i + 2 for i in range(min(most, len(heights))) if heights[i] > SEPARATE * below[i]]
+    clear = [i + 2 for i in range(min(MOST_SEPARATE, len(heights))) if heights[i] > SEPARATE * below[i]]
     return next((n for n in clear if n >= least), 0)
 
 

@@ -137,7 +137,7 @@ def mixed(
 Name = TypeVar("Name")
 
 
-def needed(names: Sequence[Name], kept: Callable[[Sequence[Name]], Kept], changed: float = CHANGED) -> list[Name]:
+def needed(names: Sequence[Name], kept: Callable[[Sequence[Name]], Kept]) -> list[Name]:
     """Return the names that cannot be left out together; `kept` says what stays without some of them.
 
     They are left out from the one that matters least alone, as many as can go at once (by bisection); then each of the
@@ -146,11 +146,11 @@ def needed(names: Sequence[Name], kept: Callable[[Sequence[Name]], Kept], change
 
     def stays(out: Sequence[Name]) -> bool:
         staying = kept(out)
-        return staying.share >= 1 - changed and staying.least >= 1 - 5 * changed
+        return staying.share >= 1 - CHANGED and staying.least >= 1 - 5 * CHANGED
 
     alone = {name: kept([name]).both for name in names}
     order = sorted(names, key=lambda name: -alone[name])
-    n = sum(alone[name] >= 1 - 5 * changed for name in order)
+    n = sum(alone[name] >= 1 - 5 * CHANGED for name in order)
     n -= bisect_left(range(n, 0, -1), True, key=lambda n: stays(order[:n]))
     out, again = order[:n], True
     while again:

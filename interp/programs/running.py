@@ -169,9 +169,7 @@ class Running:
             ]
         names += [part.hook for part in self.parts if part.head is None]
         names = [name for name in names if name in self.subject.model.hook_dict and stage(name) > self._first]
-        for here in self._chunks():
-            inside = (self.reads.rows >= here.start) & (self.reads.rows < here.stop)
-            rows, positions = self.reads.rows[inside] - here.start, self.reads.positions[inside]
+        for here, rows, positions in self._chunks():
             # Replaced values are kept, and scores without counts.
             hooks = [*self._put(self.replaced, here), *((name, keep(name)) for name in names), *self._with_counts(here)]
             with torch.no_grad(), self.subject.model.hooks(fwd_hooks=[*hooks]):
@@ -179,11 +177,13 @@ class Running:
             seen.setdefault("out", []).append(out[rows, positions].cpu())
         return {name: _by_heads(name, torch.cat(pieces)) for name, pieces in seen.items()}
 
-    def _chunks(self) -> Iterator[slice]:
-        """The rows that are run at once."""
+    def _chunks(self) -> Iterator[tuple[slice, Int[Tensor, "reads"], Int[Tensor, "reads"]]]:
+        """The rows that are run at once, with the rows (of these) and positions of their reads."""
         n, length = self.batch.tokens.shape
         size = max(1, CHUNK // (self.subject.model.cfg.n_heads * length**2))
-        return (slice(start, min(n, start + size)) for start in range(0, n, size))
+        for start in range(0, n, size):
+            inside = (self.reads.rows >= start) & (self.reads.rows < start + size)
+            yield slice(start, min(n, start + size)), self.reads.rows[inside] - start, self.reads.positions[inside]
 
     def value(self, part: Part) -> Float[Tensor, "rows length d"]:
         """The value of a part in the model: hook_z of a head, hook_mlp_out."""
@@ -280,21 +280,16 @@ class Running:
         edits = {**{part: value for part, value in self.replaced.items() if part.layer >= first}, **edits}
         if first == len(self.blocks) - 1 and (at_reads := self._at_reads(edits)) is not None:
             return at_reads
-        outputs = []
-        for here in self._chunks():
-            inside = (self.reads.rows >= here.start) & (self.reads.rows < here.stop)
-            out = self._rest(edits, first, here)
-            outputs.append(out[self.reads.rows[inside] - here.start, self.reads.positions[inside]])
+        model, outputs = self.subject.model, []
+        for here, rows, positions in self._chunks():
+            stream = self._at(f"blocks.{first}.hook_resid_pre")[here].to(model.cfg.device)
+            hooks = [*self._with_counts(here), *self._put(edits, here)]
+            with model.hooks(fwd_hooks=hooks), self.subject.masked(self.batch[here]):
+                for block in self.blocks[first:]:
+                    stream = block(stream, attention_mask=self._padding(here))
+                out = model.unembed(model.ln_final(stream) if hasattr(model, "ln_final") else stream)
+            outputs.append(out[rows, positions])
         return self.subject.columns(torch.cat(outputs))
-
-    def _rest(self, edits: Edits, first: int, here: slice) -> Float[Tensor, "rows length n_out"]:
-        model = self.subject.model
-        stream = self._at(f"blocks.{first}.hook_resid_pre")[here].to(model.cfg.device)
-        hooks = [*self._with_counts(here), *self._put(edits, here)]
-        with model.hooks(fwd_hooks=[*hooks]), self.subject.masked(self.batch[here]):
-            for block in self.blocks[first:]:
-                stream = block(stream, attention_mask=self._padding(here))
-            return model.unembed(model.ln_final(stream) if hasattr(model, "ln_final") else stream)
 
     def _padding(self, here: slice) -> Int[Tensor, "rows length"] | None:
         """The attention mask of a block on some rows; None if it needs none."""
@@ -522,7 +517,7 @@ class Running:
         def stop(value: Tensor, hook: Any) -> None:
             raise _Reached(value[:, at] if what == "attn_scores" else value[:, :, at])
 
-        for here in self._chunks():
+        for here, _, _ in self._chunks():
             entered = self._normed(head.layer, before[here])
             other = entered if changed is None else self._normed(head.layer, changed[here])
             inputs = {side: other if side in sides else entered for side in "qkv"}

@@ -11,14 +11,7 @@ from interp.programs import relations
 from interp.programs.attention_words import where
 from interp.programs.language import Program
 from interp.programs.steps import Evened, Head, Linear, Matrix, Normed, Product, Step, Sums, Table, Values
-from interp.programs.variable_words import (
-    class_words,
-    classed,
-    product_words,
-    said,
-    sums_behind,
-    variables_words,
-)
+from interp.programs.variable_words import class_words, classed, product_words, said, sums_behind, variables_words
 from interp.programs.waves import Cosines, Waves
 from interp.support import words
 

@@ -247,16 +247,26 @@ def widened(population: Population, subject: Subject) -> Population:
         return population
     batch = population.batch
     tokens = _changed(batch, Setting.of(subject, batch), reads_of(subject, batch).positions)
-    try:
-        subject.task.check_input(tokens)
-        changed = subject.task.batch(tokens)
-        reads_of(subject, changed)
-    except Exception:  # no task is bound to take rows that its sampler never draws
-        return population
-    if changed.labels.shape[1:] != batch.labels.shape[1:] or changed.tokens.shape != batch.tokens.shape:
+    changed = as_inputs(subject, tokens)
+    if (
+        changed is None
+        or changed.labels.shape[1:] != batch.labels.shape[1:]
+        or changed.tokens.shape != batch.tokens.shape
+    ):
         return population
     changed = replace(changed, labels=changed.labels.to(batch.labels.dtype))
     return replace(population, batch=concatenate([batch, changed], subject.task.pad_id))
+
+
+def as_inputs(subject: Subject, tokens: Int[Tensor, "rows length"]) -> Batch | None:
+    """These rows as a batch, or None: no task is bound to take rows that its sampler never draws."""
+    try:
+        subject.task.check_input(tokens)
+        batch = subject.task.batch(tokens)
+        reads_of(subject, batch)
+        return batch
+    except Exception:
+        return None
 
 
 def _changed(batch: Batch, setting: Setting, read_at: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from interp.programs.explanations.bench import (
     Setting,
     Steps,
     View,
+    as_inputs,
     to_search,
     widened,
 )
@@ -39,16 +40,7 @@ from interp.programs.explanations.causal import (
     reads_more,
 )
 from interp.programs.explanations.explanation import GIVEN, LEVELS, Explanation, Level
-from interp.programs.explanations.findings import (
-    OUT,
-    Agreement,
-    Cancelling,
-    PairRole,
-    ReadsLess,
-    ReadsMore,
-    StandIns,
-    VariableRole,
-)
+from interp.programs.explanations.findings import OUT, Agreement, Cancelling, StandIns
 from interp.programs.explanations.quantities import Quantity, candidates
 from interp.programs.explanations.rule import Rule
 from interp.programs.explanations.search import PER_CELL, Data, Scored, nearest, search
@@ -291,31 +283,26 @@ def explained(
     parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
     described = any(role.status == "explained" for role in parts.values())
     level: Level = "in part" if described or program is not None else "none"
-    variables: tuple[VariableRole, ...] = ()
-    pairs: tuple[PairRole, ...] = ()
-    more: tuple[ReadsMore, ...] = ()
-    less: tuple[ReadsLess, ...] = ()
+    found = empty
     if program is not None and agreement is not None and alone:
         judged = least(reading, program, agreement, fresh, to_the_first)
         program, agreement, parts = judged.program, judged.agreement, judged.roles
-        variables, pairs, more = judged.variables, judged.pairs, judged.more
-        if not any_refuted(variables):  # else of the best reading alone; see with_all_variables
-            less = reads_less(reading, program)
+        found = replace(empty, variables=judged.variables, pairs=judged.pairs, more=judged.more)
+        if not any_refuted(judged.variables):  # else of the best reading alone; see with_all_variables
+            found = replace(found, less=reads_less(reading, program))
         unread = any(role.status == "not read" for role in parts.values())
         level = "explained" if judged.shown and not unread else "imitated"
     elif described:  # the descriptions are not tested as a program, but each part's inputs can be
         drawn = sketch(reading, program)
-        more, less = reads_more(reading, drawn, parts, ()), reads_less(reading, drawn)
+        found = replace(empty, more=reads_more(reading, drawn, parts, ()), less=reads_less(reading, drawn))
     out = [part for part, role in parts.items() if role.status in OUT]
     moved = reading.left((part for part in out if parts[part].status != "stands in"), moved=True)
     return replace(
-        empty, level=level, parts=tuple(parts.values()), program=program if alone else None,
-        agreement=agreement if alone else None, variables=variables, pairs=pairs,
-        without=reading.left(out), moved=moved if moved < 1 - CHANGED else None,
+        found, level=level, parts=tuple(parts.values()), program=program if alone else None,
+        agreement=agreement if alone else None, without=reading.left(out), moved=moved if moved < 1 - CHANGED else None,
         stand_ins=tuple(StandIns(tuple(map(str, group)), reading.left(group)) for group in reading.groups),
         cancelling=tuple(Cancelling(tuple(map(str, pair)), reading.left(pair)) for pair in reading.pairs),
-        more=more, less=less, joint=reading.running.kept({}).share, listing=listing if program is not None else "",
-        tested_on=on,
+        joint=reading.running.kept({}).share, listing=listing if program is not None else "", tested_on=on,
     )  # fmt: skip
 
 
@@ -379,12 +366,10 @@ def with_edges(subject: Subject, batch: Batch) -> Batch:
     if len(content) == 2 and len(places) <= most:
         edges.append(numbers_of_one(row, places, content))
     for n, rows in enumerate(edges):
-        try:
-            subject.task.check_input(rows)
-            more = subject.task.batch(rows)
-            wanted, reads = subject.classes(more), reads_of(subject, more)
-        except Exception:  # no task is bound to take rows that its sampler never draws
+        if (more := as_inputs(subject, rows)) is None:
             continue
+        reads = reads_of(subject, more)
+        wanted = reads.classes
         new = torch.isin(wanted, subject.classes(batch), invert=True) if n == 0 else torch.ones_like(wanted).bool()
         wrong = reads.rows[Running.of(subject, more).answers != wanted]
         where = reads.rows[new & ~torch.isin(reads.rows, wrong)].unique()

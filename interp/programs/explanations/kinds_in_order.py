@@ -125,11 +125,7 @@ def continued(view: View) -> Tensor:
     return torch.where((last >= 0) & view.mask, following, NOTHING)
 
 
-@kind(
-    "changes",
-    words="how often two neighbors differ",
-    code="sum(a != b for a, b in zip(string, string[1:]))",
-)
+@kind("changes", words="how often two neighbors differ", code="sum(a != b for a, b in zip(string, string[1:]))")
 def changes(view: View) -> Tensor:
     """The number of neighboring pairs of different tokens."""
     both = view.content[:, 1:] & view.content[:, :-1]
