@@ -7,7 +7,7 @@ values, to an MLP, or to the readout. It does nothing if no answer changes, wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -68,10 +68,11 @@ class InputsTried:
             places.append((rows, moved) if bool(moved.any()) else (kinds, torch.ones_like(moved)))
         return tuple(places)
 
-    def value(self, source: str) -> Tensor | None:
-        """The value of a part, or what "token" and "position" add to the residual stream; None if they add nothing."""
-        part = self.running.by_name.get(source)
-        return self.running.embedded(source) if part is None else self.running.value(part)
+    def values(self, sources: Iterable[str]) -> dict[str, Tensor]:
+        """The values of parts, and what "token" and "position" add to the residual stream, if they do."""
+        running, parts = self.running, self.running.by_name
+        known = [name for name in sources if name in parts or name in running.embedded]
+        return {name: running.value(parts[name]) if name in parts else running.embedded[name] for name in known}
 
     def matters(
         self, reader: Part | None, way: str, sources: Sequence[str], stay: float = 1.0, of_its_kind: bool = False
@@ -91,15 +92,14 @@ class InputsTried:
         way: "query", "key" or "value" of a head. of_its_kind: only from positions of the same kind: of the same mark,
         or of content. What cannot be tried, such as a position that is not added to the stream, counts as 0.
         """
-        values = {source: self.value(source) for source in sources}
-        if not self.running.paths or not values or any(value is None for value in values.values()):
+        values = self.values(sources)
+        if not self.running.paths or not sources or len(values) < len({*sources}):
             yield 0.0
             return
-        whole = {source: value for source, value in values.items() if value is not None}
         ways = () if reader is None or reader.head is None else (SIDES[way],)
         drawn = [kinds for _, kinds, _, _ in self.donors] if of_its_kind else chain(*self.donors)
         for donors in drawn:
-            yield float(self._stays(reader, ways, whole, dict.fromkeys(whole, donors)).double().mean())
+            yield float(self._stays(reader, ways, values, dict.fromkeys(values, donors)).double().mean())
 
     def stay_without(self, reader: Part | None, said: Collection[str], sides: Sequence[str]) -> float:
         """The share of answers that stay if a part (None: the readout) takes all but the sources said from another row.
@@ -110,12 +110,11 @@ class InputsTried:
         running = self.running
         if not running.paths:
             return 1.0
-        values = {source: self.value(source) for source in self.sources(reader) if source not in said}
-        whole = {source: value for source, value in values.items() if value is not None}
-        if not whole:
+        values = self.values(source for source in self.sources(reader) if source not in said)
+        if not values:
             return 1.0
         stays = (
-            self._stays(reader, sides, whole, {**dict.fromkeys(whole, rows), "position": kinds})[where]
+            self._stays(reader, sides, values, {**dict.fromkeys(values, rows), "position": kinds})[where]
             for (rows, where), (_, kinds, _, _) in zip(self.other_rows, self.donors, strict=True)
         )
         return min(float(kept.double().mean()) for kept in stays)

@@ -46,8 +46,7 @@ def as_swapped(reading: Reading, part: Part) -> list[Swapped]:
         for n, source in enumerate(change):
             here = (turn == n)[:, None, None]
             change[source] = change[source] * here
-            own = [step.name for step in reading.steps if step.part == source] or [source]
-            made = {name: reading.made[name] for name in own if name in reading.made}
+            made = {name: reading.made[name] for name in reading.of_part(source)}
             given |= {name: value.flatten(0, 1)[rows].where(here, value) for name, value in made.items()}
         out = running.mlp_on(part.layer, change) if part.head is None else running.head_on(part, "qkv", change)
         stream = running.stream(change, part.layer, reads=False, attention=part.head is not None)

@@ -297,7 +297,7 @@ def fitting_pattern(
     for tried in fitted():
         limit, first = nearby([pattern.distance for pattern in tried]), None
         near = [pattern for pattern in tried if pattern.distance <= limit]
-        for pattern in sorted(near, key=lambda pattern: (pattern.cost, pattern.distance))[:TRIED]:
+        for pattern in sorted(near, key=lambda pattern: (pattern.scores.numel(), pattern.distance))[:TRIED]:
             cell = known[pattern.query][0][asked.rows, asked.positions][:, None], known[pattern.key][0][asked.rows]
             weights = asked.attention(given(pattern, asked)[cell])
             if reading.stays(part, with_attention(found, asked, weights, v)) >= enough:
@@ -360,10 +360,6 @@ class Pattern:
     scores: Float[Tensor, "queries keys"]
     seen: Tensor
     distance: float
-
-    @property
-    def cost(self) -> int:
-        return self.scores.numel()
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,16 +54,14 @@ def by_limits(reading: Reading, population: Population) -> Program | None:
     undescribed = any(role.status == "kept" for role in reading.roles.values())
     if undescribed or running.counts is not None or not 3 <= len(running.answers.unique()) <= MOST_LIMITS + 1:
         return None
-    best = None
+    tried = []
     for before in own_weights(reading, running.reads.mask(running.batch)):
         points = Points.of(reading, before, drawn(reading, population))
         limits = ValueLimits.of(points)
-        share = Kept.of(limits.answers(points), points.target).share
-        if best is None or share > best[0]:
-            best = (share, before, points, limits)
-    if best is None:
+        tried.append((Kept.of(limits.answers(points), points.target).share, before, points, limits))
+    if not tried:
         return None
-    _, before, points, limits = best
+    _, before, points, limits = max(tried, key=lambda one: one[0])
     if cells := limits.wrong(points):
         values = torch.tensor(sorted({value for value, _ in cells}))
         limits = limits.with_sums(cells, Points.of(reading, before, drawn(reading, population, 4), values))

@@ -155,8 +155,7 @@ def exchanged(
         donors = reading.kinds.exchanged(found.needed & reading.matters(source))
         out = running.mlp_on(part.layer, {source: donors(added) - added})[found.needed]
         distance, code = torch.cdist(out @ low, centers).min(1)
-        variables = [name for name in reading.made if reading.of_part(name) == source]
-        here = reading.remade({name: donors(reading.made[name]) for name in variables})
+        here = reading.remade({name: donors(reading.made[name]) for name in reading.of_part(source)})
         for name in names:
             made[name].append(here[name][found.needed][distance < near])
         codes.append(code[distance < near])

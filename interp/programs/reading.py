@@ -42,7 +42,6 @@ class Role:
 
     part: str
     status: str
-    variable: str = ""
     kept: float | None = None
     note: str = ""
 
@@ -135,29 +134,21 @@ class Reading:
 
     def before(self, name: str, part: Part | None) -> bool:
         """Whether a variable exists when a part runs (None: the readout)."""
-        if name in ("token", "position"):
-            return name == "token" or self.running.counts is None
-        step = self.step(name)
-        if step is not None and not step.part:
-            return all(self.before(source, part) for source in step.of)
-        writer = self.running.by_name[name if step is None else step.part]
-        if part is None or writer.layer < part.layer:
-            return True
-        return writer.layer == part.layer and writer.head is not None and part.head is None
+        writers = self.writers(name)
+        if "position" in writers and self.running.counts is not None:
+            return False
+        parts = (self.running.by_name[writer] for writer in writers - {"token", "position"})
+        return all(part is None or runs_before(writer, part) for writer in parts)
 
     def codes(self, mask: Tensor | None = None, part: Part | None = None) -> dict[str, tuple[Tensor, int]]:
         """The variables that have one value at each position when a part runs: the value, and how many there are.
 
         Positions at which the variable's own part does not matter are left out of account.
         """
-        coded = {}
-        for name, weights in self.made.items():
-            if not self.before(name, part):
-                continue
-            if self.has_code(name, self.running.mask if mask is None else mask):
-                code = self._divided(name)[1]
-                coded[name] = (code if mask is None else code[mask], weights.shape[-1])
-        return coded
+        where = self.running.mask if mask is None else mask
+        known = [name for name in self.made if self.before(name, part) and self.has_code(name, where)]
+        codes = {name: self._divided(name)[1] for name in known}
+        return {name: (code if mask is None else code[mask], self.made[name].shape[-1]) for name, code in codes.items()}
 
     def has_code(self, name: str, where: Tensor) -> bool:
         """Whether a variable has one value at each of these positions, as far as its own part matters there."""
@@ -175,18 +166,15 @@ class Reading:
     def _known(self) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
         return {}
 
-    def of_part(self, name: str) -> str:
-        """The part that makes a variable; its own name for the token, the position, and what is computed of others."""
-        step = self.step(name)
-        return name if step is None or not step.part else step.part
+    def of_part(self, source: str) -> list[str]:
+        """The variables that a part makes; of the token and the position, these themselves."""
+        named = {step.name: step.part for step in self.steps if step.part}
+        return [name for name in self.made if named.get(name, name) == source]
 
     def matters(self, name: str) -> Tensor:
         """The positions at which a variable matters, as far as its own part is concerned."""
-        step = self.step(name)
         everywhere = self.running.mask
-        if step is None or step.part:
-            return self.needed.get(name if step is None else step.part, everywhere)
-        return reduce(and_, map(self.matters, step.of), everywhere)
+        return reduce(and_, (self.needed.get(writer, everywhere) for writer in self.writers(name)), everywhere)
 
     def explain(
         self, part: Part, found: Quantized, steps: Sequence[Step], vectors: Tensor, value: Tensor, enough: float,
@@ -203,7 +191,7 @@ class Reading:
                 self.put({part: new})
                 self.made[name], self.vectors[name] = self.variable(*steps), vectors
                 self.steps += [step for step in steps if self.step(step.name) is None]
-                self.roles[part] = Role(name, "explained", name, share, note)
+                self.roles[part] = Role(name, "explained", share, note)
                 self.move(part)
                 return True
         return False
@@ -217,8 +205,7 @@ class Reading:
         undecided = before.undecided(before.after({part: value[rows]}).logits)
         if len(odd := before.reads.rows[undecided]):
             rows = rows.index_copy(0, odd, odd)
-        names = {step.name for step in self.steps if step.part == str(part) and step.name in self.made}
-        self.made = self.remade({name: self.made[name][rows] for name in names})
+        self.made = self.remade({name: self.made[name][rows] for name in self.of_part(str(part))})
         self.put({part: value[rows]})
         changed = (rows != numbers)[before.reads.rows]
         answers = torch.where(changed, before.decided(self.running.logits), before.answers)
@@ -291,11 +278,8 @@ class Reading:
 
     def sources(self, reader: Part | None) -> dict[str, Tensor]:
         """What reaches a part's input (or the readout, None), by the name of its variable: what each source adds."""
-        sources = {name: self.running.embedded(name) for name in ("token", "position")}
-        for part in self.matter:
-            if reader is None or runs_before(part, reader):
-                sources[str(part)] = self.running.written(part)
-        return {name: added for name, added in sources.items() if added is not None}
+        before = (part for part in self.matter if reader is None or runs_before(part, reader))
+        return {**self.running.embedded, **{str(part): self.running.written(part) for part in before}}
 
     def edges(self, layer: int | None, shuffled: bool = False) -> list[str] | None:
         """The sources whose direct path to an MLP (or to the readout) matters; None where paths are no sum.
@@ -312,8 +296,7 @@ class Reading:
             change = other(value) - value
             return running.reads.pick(change) if layer is None else change
 
-        embedded = {name: running.embedded(name) for name in ("token", "position")}
-        change = {name: moved(value) for name, value in embedded.items() if value is not None}
+        change = {name: moved(value) for name, value in running.embedded.items()}
         before = [part for part in self.matter if layer is None or runs_before(part, Part(layer))]
         change |= {str(part): running.writes(part, moved(running.value(part))) for part in before}
 
@@ -343,12 +326,7 @@ class Reading:
 
     def allowed(self, name: str, sources: Sequence[str] | None) -> bool:
         """Whether a variable may be read where only some sources matter."""
-        if sources is None or name in sources:
-            return True
-        step = self.step(name)
-        if step is None:
-            return False
-        return step.part in sources if step.part else all(self.allowed(source, sources) for source in step.of)
+        return sources is None or self.writers(name) <= {*sources}
 
     def writers(self, name: str) -> set[str]:
         """What writes a variable: the token, the position, or parts."""
@@ -366,11 +344,10 @@ class Reading:
         """Whether variables cover all sources that matter."""
         if sources is None:
             return True
-        covered: set[str] = set()
-        for name in of:
-            step = self.step(name)
-            covered |= {name, *(() if step is None else (step.part,) if step.part else step.of)}
-        return covered >= set(sources)
+        covered = {*of}
+        for step in filter(None, map(self.step, of)):
+            covered |= {step.part} if step.part else {*step.of}
+        return covered >= {*sources}
 
     def after(self, steps: Sequence[Step]) -> Features:
         """The variables with those that further steps make."""
@@ -414,7 +391,7 @@ class Reading:
     def keep(self, part: Part, found: Quantized, why: str) -> None:
         """A part without description keeps its own values; others may still be described by them."""
         name = str(part)
-        self.roles[part] = Role(name, "kept", name, note=why)
+        self.roles[part] = Role(name, "kept", note=why)
         if found.size <= MOST_VALUES:
             self.made[name] = codes(found.code.clamp(min=0), found.size)
             self.given.add(name)

@@ -344,17 +344,14 @@ class Running:
             return value
         return value.contiguous() @ self.blocks[part.layer].attn.W_O[part.head].detach().to(value)
 
-    def embedded(self, name: str) -> Float[Tensor, "rows length d_model"] | None:
-        """What "token" and "position" add to the residual stream; None for positions that are not added."""
-        return self.original._embedded[name]
-
     @cached_property
-    def _embedded(self) -> dict[str, Tensor | None]:
+    def embedded(self) -> dict[str, Float[Tensor, "rows length d_model"]]:
+        """What "token" and "position" add to the residual stream, if they add something."""
+        if self.earlier is not None:
+            return self.original.embedded
         added = {name: self._seen.get(hook) for name, hook in (("token", "hook_embed"), ("position", "hook_pos_embed"))}
-        return {
-            name: None if value is None or not bool(value.any()) else value.float().expand(*self.batch.tokens.shape, -1)
-            for name, value in added.items()
-        }
+        shape = (*self.batch.tokens.shape, -1)
+        return {name: one.float().expand(shape) for name, one in added.items() if one is not None and bool(one.any())}
 
     @property
     def paths(self) -> bool:

@@ -80,7 +80,7 @@ def test_a_head_at_the_reads_is_what_it_is_everywhere(name: str, side: str) -> N
     """One side reads the embeddings of other places: against the head run at all positions; rows of counts, too."""
     subject = Subject.of(interp.load(name))
     running = Running.of(subject, subject.task.sample(30, seed=0))
-    head, own = Part(len(running.blocks) - 1, 0), running.embedded("token")
+    head, own = Part(len(running.blocks) - 1, 0), running.embedded["token"]
     assert own is not None
     change = {"token": own.flip(0, 1) - own}
     found = running.reads.pick(running.head_on(head, side, change))
@@ -109,7 +109,7 @@ def test_positions_are_written_only_where_they_are_added(added: str) -> None:
     if added == "zeros":
         torch.nn.init.zeros_(model.pos_embed.W_pos)
     subject = Subject.of(model)
-    found = Running.of(subject, subject.task.sample(5, seed=0)).embedded("position")
+    found = Running.of(subject, subject.task.sample(5, seed=0)).embedded.get("position")
     assert (found is not None) == (added == "some")
 
 

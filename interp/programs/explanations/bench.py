@@ -174,11 +174,6 @@ class Steps:
     left: float = math.inf
     told: Callable[[], None] = lambda: None
 
-    @classmethod
-    def of(cls, seconds: float, told: Callable[[], None] = lambda: None) -> Steps:
-        """Return the steps for a number of nominal seconds."""
-        return cls(seconds * STEPS_PER_SECOND, told)
-
     def check(self) -> None:
         """Take a step. Raises OutOfSteps if there is none left."""
         self.told()

@@ -91,7 +91,7 @@ LEAST = 12
 def explain_subject(subject: Subject, name: str, seconds: float = math.inf, share: float = SHARE) -> Explanation:
     """Explain a model under study; see interp.explain. seconds: only stops, after as many steps (STEPS_PER_SECOND)."""
     with LateBar("explain") as bar:
-        return _explained_within(Steps.of(seconds, bar.step), subject, name, seconds, share)
+        return _explained_within(Steps(seconds * STEPS_PER_SECOND, bar.step), subject, name, seconds, share)
 
 
 def _explained_within(steps: Steps, subject: Subject, name: str, seconds: float, share: float) -> Explanation:

@@ -148,15 +148,12 @@ def sources_of(models: str | Path | Sequence[str | Path | TaskModel]) -> list[Mo
             for n, model in enumerate(as_list(models, "models", '["first.safetensors", model]'))
         ]
     if not sources:
-        kept = "; the sweep kept no models: repeat it with models=True (--models)" * _is_sweep(models)
+        of_sweep = isinstance(models, str | Path) and (Path(models) / RUNS).is_file()
+        kept = "; the sweep kept no models: repeat it with models=True (--models)" * of_sweep
         raise InterpError(f"there is no checkpoint to compare in {models}{kept}")
     if twice := [name for name, n in Counter(source.name for source in sources).items() if n > 1]:
         raise InterpError(f"{twice[0]} is given twice")
     return sources
-
-
-def _is_sweep(models: object) -> bool:
-    return isinstance(models, str | Path) and (Path(models) / RUNS).is_file()
 
 
 def _checked(model: object) -> str | Path | TaskModel:

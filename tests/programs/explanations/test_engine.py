@@ -1,7 +1,6 @@
 """interp.explain on models whose mechanism is known, and on models without one."""
 
 import json
-import math
 from dataclasses import replace
 
 import pytest
@@ -80,7 +79,7 @@ def test_parts_that_the_looser_reading_leaves_out_come_last(
     found = [replace(interp.explain(model), level=level)]
     every = list(Running.of(subject, everything(subject.task).batch).parts)
     monkeypatch.setattr(engine, "used", lambda *args, **pairs: every)
-    read = [one for one, *_ in engine.read_in_turn(subject, everything(subject.task), Steps.of(math.inf), found)]
+    read = [one for one, *_ in engine.read_in_turn(subject, everything(subject.task), Steps(), found)]
     read = [one for one in read if not one.finer]
     assert len(read) == n
     assert [one.strict for one in read] == [True, False, False][:n]
@@ -96,7 +95,7 @@ def test_a_finer_reading_follows_one_that_is_imitated(shown: bool) -> None:
     subject, (one, *rest) = Subject.of(model), interp.explain(model).variables
     few = replace(one, interchange=Interchange(Cases(4, 4, 4), Cases(100, 100, 100)))
     found = [replace(interp.explain(model), level="imitated", variables=(one if shown else few, *rest))]
-    reading = engine.read_in_turn(subject, everything(subject.task), Steps.of(math.inf), found)
+    reading = engine.read_in_turn(subject, everything(subject.task), Steps(), found)
     read = [(one.strict, one.finer, one.of_other_rows) for one, *_ in reading]
     program, missing = found[0].program, replace(found[0], level="in part", listing="gives 0.9 of the model's answers")
     assert not engine.may_be_finer(replace(missing, listing=""), program)
