@@ -136,24 +136,16 @@ def compiled(
     arguments |= {"draw_seed": draw_seed, **({"dead": dead} if dead else {})}
     arguments |= {} if rotate is None else {"rotate": rotate}
     spec = ModelSpec(
-        task=task.ref,
-        d_model=len(tensors["unembed.W_U"]),
-        layers=layers,
-        direction="causal" if program.causal else "bidirectional",
-        positions="learned",
-        max_length=program.length,
-        readout_at=program.read,
-        dtype="float64",
+        task=task.ref, d_model=len(tensors["unembed.W_U"]), layers=layers, positions="learned", dtype="float64",
+        direction="causal" if program.causal else "bidirectional", max_length=program.length, readout_at=program.read,
         origin=Construction(name="programs/compiled", arguments=tuple(arguments.items())),
-    )
-    rows = f"on all {seen.rows:,} inputs" if seen.whole else f"with numbers that occur in {seen.rows:,} drawn inputs"
+    )  # fmt: skip
+    on = f"on all {seen.rows:,} inputs" if seen.whole else f"with numbers that occur in {seen.rows:,} drawn inputs"
     weights = ConstructedWeights(
-        tensors,
-        directions={name: rows for name, rows in directions.items() if name},
-        claim=f"gives the program's answers {rows}" + (", up to noise on the weights" if noise else ""),
-        margin=seen.margin,
+        tensors, directions={name: rows for name, rows in directions.items() if name}, margin=seen.margin,
+        claim=f"gives the program's answers {on}{', up to noise on the weights' * bool(noise)}",
         numbers={"sharp": float(sharp)},
-    )
+    )  # fmt: skip
     return Construct(spec, task, weights)
 
 

@@ -32,7 +32,7 @@ from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
 from interp.programs.language import Program
 from interp.programs.proof_places import wrong_by_places
-from interp.programs.running import Running
+from interp.programs.running import Running, tokens_once
 from interp.programs.steps import Head, Linear, Product, Step, Sums, Table
 from interp.support import words
 from interp.tasks.automata import declared
@@ -135,7 +135,7 @@ def by_counts(subject: Subject, program: Program, check: Callable[[], None]) -> 
     for start in range(0, len(box), CHUNK):
         check()
         query, counts, classes = shape.answer_rows(box.counts(start, start + CHUNK))
-        running = Running.with_counts(subject, query, counts.float(), classes, classes)
+        running = Running(subject, *tokens_once(query, counts.float(), classes, classes))
         with torch.no_grad():
             answers = decide(subject.columns(model.read_counts(CountedRows(query, counts))), subject.decision)
         wrong += int((running.given_by(program) != answers).sum())

@@ -23,6 +23,7 @@ from interp.programs.other_rows import same_elsewhere
 from interp.programs.quantize import Quantized, separate
 from interp.programs.read_sums import FROM_OTHER_ROWS, describe_by_sums
 from interp.programs.read_waves import attention_by_waves
+from interp.programs.readers import spread
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, matrix
 from interp.programs.relations import completed
 from interp.programs.running import Running, scaled, softmax
@@ -438,10 +439,8 @@ def _fitted(cell: Tensor, scores: Tensor, there: Tensor, n: int) -> tuple[Tensor
 
 def uniform(asked: Queries, constant: Codes) -> Pattern | None:
     """Even attention to all, if no key gets much more than another, at any query."""
-    there = asked.counts > -torch.inf
-    scores = asked.scores * asked.times
-    spread = scores.masked_fill(~there, -torch.inf).amax(1) - scores.masked_fill(~there, torch.inf).amin(1)
-    if asked.total or float(spread.max()) > MOST_UNEVEN:
+    apart = spread(asked.scores * asked.times, asked.counts > -torch.inf)
+    if asked.total or float(apart.max()) > MOST_UNEVEN:
         return None
     (pattern,) = patterns(asked, constant, constant)
     return pattern if pattern.distance <= SELECTED else None
@@ -457,9 +456,7 @@ def hardened(pattern: Pattern) -> Float[Tensor, "queries keys"]:
 def ordered(pattern: Pattern) -> bool:
     """Whether keys that are not selected differ for some query value, so that the next comes where the first is not."""
     others = pattern.seen & (hardened(pattern) < 0)
-    scores = pattern.scores
-    spread = scores.masked_fill(~others, -torch.inf).amax(1) - scores.masked_fill(~others, torch.inf).amin(1)
-    return bool((spread > ALIKE).any())
+    return bool((spread(pattern.scores, others) > ALIKE).any())
 
 
 def alike(weights: Float[Tensor, "queries keys"], seen: Tensor, n: int) -> Float[Tensor, "queries keys"]:

@@ -277,10 +277,8 @@ def undivided(norm: Any, here: Float[Tensor, "points d"]) -> Float[Tensor, "poin
 
 def gain_and_shift(norm: Any, d: int) -> tuple[Tensor, Tensor]:
     """What a norm multiplies by and adds after it has divided, (d,) each."""
-    return (
-        getattr(norm, "w", torch.ones(d)).detach().double().cpu(),
-        getattr(norm, "b", torch.zeros(d)).detach().double().cpu(),
-    )
+    gain, shift = getattr(norm, "w", torch.ones(d)), getattr(norm, "b", torch.zeros(d))
+    return gain.detach().double().cpu(), shift.detach().double().cpu()
 
 
 def length(name: str, features: Features, divided: Float[Tensor, "points d"], eps: float) -> Sums:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.measures.runs import Part
@@ -126,9 +126,12 @@ def runs_before(part: Part, later: Part) -> bool:
 def even(running: Running, head: Part) -> bool:
     """Whether the attention of a head with softmax is even at all queries."""
     _, _, scores = running.scores(head)
-    largest = scores.masked_fill(torch.isinf(scores), -torch.inf).amax(1)
-    least = scores.masked_fill(torch.isinf(scores), torch.inf).amin(1)
-    return softmax(running.blocks[head.layer]) and float((largest - least).max()) < EVEN
+    return softmax(running.blocks[head.layer]) and float(spread(scores, ~torch.isinf(scores)).max()) < EVEN
+
+
+def spread(scores: Float[Tensor, "queries keys"], among: Bool[Tensor, "queries keys"]) -> Float[Tensor, "queries"]:
+    """How much the scores of some keys differ, for each query; -inf where there are none."""
+    return scores.masked_fill(~among, -torch.inf).amax(1) - scores.masked_fill(~among, torch.inf).amin(1)
 
 
 def through(norm: Any, weights: Float[Tensor, "d_model k"]) -> Float[Tensor, "d_model k"]:

@@ -70,14 +70,6 @@ class Running:
             return cls(subject, batch, reads)
         return cls(subject, *subject.shared("counted rows", batch, lambda: _counted(subject, batch, reads)))
 
-    @classmethod
-    def with_counts(
-        cls, subject: Subject, here: Int[Tensor, "rows"], counts: Float[Tensor, "rows d_vocab"],
-        labels: Int[Tensor, "rows"], classes: Int[Tensor, "rows"],
-    ) -> Running:  # fmt: skip
-        """Run rows with these counts of each token up to the read position; here: the token there."""
-        return cls(subject, *_tokens_once(here, counts, labels, classes))
-
     def after(self, edits: Edits) -> Running:
         """The same with more parts replaced."""
         new = {part: value for part, value in edits.items() if self.replaced.get(part) is not value}
@@ -570,14 +562,14 @@ def _counted(subject: Subject, batch: Batch, reads: Reads) -> tuple[Batch, Reads
     seen = torch.arange(batch.tokens.shape[1]) <= reads.positions[:, None]
     counts = torch.zeros(len(batch), len(subject.task.vocabulary))
     counts.scatter_add_(1, batch.tokens, (seen & batch.attention_mask).float())
-    return _tokens_once(batch.tokens[reads.rows, reads.positions], counts, batch.labels, reads.classes)
+    return tokens_once(batch.tokens[reads.rows, reads.positions], counts, batch.labels, reads.classes)
 
 
-def _tokens_once(
+def tokens_once(
     here: Int[Tensor, "rows"], counts: Float[Tensor, "rows d_vocab"], labels: Int[Tensor, "rows"],
     classes: Int[Tensor, "rows"],
 ) -> tuple[Batch, Reads, Float[Tensor, "rows length"]]:  # fmt: skip
-    """The same of rows with given counts; here: the token at the read position, which is last."""
+    """The same of rows with these counts of each token up to the read position; here: the token there, put last."""
     rows = torch.arange(len(counts))
     order = torch.arange(counts.shape[1]).expand_as(counts).clone()
     order[rows, here] = counts.shape[1]  # last, so that it sees all others

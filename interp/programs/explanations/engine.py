@@ -439,13 +439,10 @@ def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Rule | Non
     Rules are searched on widened or reduced inputs (`wide`, to_search), but judged on those of `bench`: on fresh ones.
     """
     data = Data.of(to_search(wide))
-    good = search(data, share, most)[:JUDGED_RULES]
-    machine = by_automaton(bench, wide, share, most)
-    scored = sorted([option for option in (*good, machine) if option is not None], key=lambda option: option.cost)
+    found = [*search(data, share, most)[:JUDGED_RULES], by_automaton(bench, wide, share, most)]
+    scored = sorted(filter(None, found), key=lambda option: option.cost)
     tried: list[tuple[Rule, Agreement]] = []
-    for option in [*scored, whole_table(bench, share)]:
-        if option is None:
-            continue
+    for option in filter(None, [*scored, whole_table(bench, share)]):
         tried.append((option.rule, agreement := judged(bench, option.rule)))
         if agreement.share >= share:
             return *tried[-1], ""

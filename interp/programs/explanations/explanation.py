@@ -223,12 +223,11 @@ class Explanation:
         check_one_of("table of an explanation", what, ("parts", "variables", "pairs"))
         if what == "parts":
             return pd.DataFrame([asdict(role) for role in self.parts], columns=COLUMNS)
-        rows: list[dict[str, object]] = []
-        if what == "variables":
-            rows = [{"variable": v.name, "places": ", ".join(v.places), "does": v.does, **v.interchange.row(),
-                     "verdict": v.interchange.verdict, "pairs": v.interchange.how} for v in self.variables]  # fmt: skip
-        else:
-            rows = [{"variable": p.variables[0], "other": p.variables[1], **p.interchange.row()} for p in self.pairs]
+        if what == "pairs":
+            pairs = [dict(zip(("variable", "other"), p.variables)) | p.interchange.row() for p in self.pairs]
+            return pd.DataFrame(pairs)
+        rows = [{"variable": v.name, "places": ", ".join(v.places), "does": v.does, **v.interchange.row(),
+                 "verdict": v.interchange.verdict, "pairs": v.interchange.how} for v in self.variables]  # fmt: skip
         return pd.DataFrame(rows)
 
     def count(self, status: str) -> int:

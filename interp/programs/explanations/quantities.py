@@ -73,7 +73,7 @@ class Quantity:
         return KINDS[self.kind].has(self.setting, *self.arguments, value) or f"{self.words} is {self.said(value)}"
 
     def to_json(self) -> list[Any]:
-        return [self.kind, *_lists(self.arguments)]
+        return [self.kind, *self.arguments]
 
     @classmethod
     def from_json(cls, setting: Setting, data: list[Any]) -> Quantity:
@@ -83,10 +83,6 @@ class Quantity:
 def _leaves(argument: Any) -> int:
     """Count the constants in an argument."""
     return sum(map(_leaves, argument)) if isinstance(argument, tuple) else 1
-
-
-def _lists(arguments: tuple[Any, ...]) -> list[Any]:
-    return [_lists(item) if isinstance(item, tuple) else item for item in arguments]
 
 
 def candidates(setting: Setting) -> list[Quantity]:

@@ -141,23 +141,15 @@ def _seen(subject: Subject) -> Strings:
     inferred = Strings(task, letters, wrapped, marks, len(before), fixed, most if listed else None)
     for length in range(1, min(2, most) + 1) if fixed is None else (fixed,):
         refusal = f"task {task.name} does not take every string of {length} of its letters"
+        drawn = torch.randint(len(letters), (ASKED, length), generator=torch.Generator().manual_seed(0))
         try:
-            wanted, batches = _probes(inferred, length)
+            batches = [*inferred.all(length)] if fixed is None else [inferred.rows(drawn)]
         except InterpError:
             raise UnsupportedError(refusal) from None
         wide = any(bool((batch.lengths != length + inferred.marks).any()) for batch in batches)
-        if wide or sum(map(len, batches)) != wanted:
+        if wide or sum(map(len, batches)) != (len(letters) ** length if fixed is None else ASKED):
             raise UnsupportedError(refusal)
     return inferred
-
-
-def _probes(strings: Strings, length: int) -> tuple[int, list[Batch]]:
-    """Return rows that test whether a task accepts all strings of a length (ASKED if fixed), after their number."""
-    letters = len(strings.letters)
-    if strings.fixed is None:
-        return letters**length, list(strings.all(length))
-    drawn = torch.randint(letters, (ASKED, length), generator=torch.Generator().manual_seed(0))
-    return ASKED, [strings.rows(drawn)]
 
 
 def _marks(rows: list[list[int]]) -> list[int]:

@@ -49,15 +49,12 @@ class Transplant:
 
 
 @torch.no_grad()
-def transplanted(
-    source: TaskModel, one: Row, target: TaskModel, other: Row, tasks: Tasks | None = None
-) -> list[Transplant]:
+def transplanted(source: TaskModel, one: Row, target: TaskModel, other: Row, tasks: Tasks) -> list[Transplant]:
     """Put each variable that two models' programs share from the source into the target.
 
     one, other: the rows of the models. tasks: see `learned`. Variables are shared if their canonical forms have the
     same shape.
     """
-    tasks = {} if tasks is None else tasks
     giver, taker = (_interchanger(model, row, tasks) for model, row in ((source, one), (target, other)))
     transplants = []
     with threads_for(target):
