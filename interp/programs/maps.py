@@ -151,9 +151,9 @@ def _fit(target: Tensor, features: Mapping[str, Tensor], of: list[str], n_target
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            regression = LogisticRegression(
-                C=1e8 if free else 1e4, max_iter=5000 if free else 300, tol=1e-8 if free else 1e-4
-            ).fit(x[drawn].numpy(), target[drawn].numpy())
+            strength, steps, tolerance = (1e8, 5000, 1e-8) if free else (1e4, 300, 1e-4)
+            regression = LogisticRegression(C=strength, max_iter=steps, tol=tolerance)
+            regression.fit(x[drawn].numpy(), target[drawn].numpy())
         coef, intercept = torch.as_tensor(regression.coef_), torch.as_tensor(regression.intercept_)
         if len(classes) == 2:  # scikit-learn keeps the second class alone
             coef, intercept = torch.cat([-coef, coef]) / 2, torch.cat([-intercept, intercept]) / 2

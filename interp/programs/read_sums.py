@@ -75,12 +75,9 @@ class Input:
         """What the sum is fitted to: what the part reads, or that before it is divided."""
         return self.read if self.length is None else undivided(self.norm, self.stream[self.where])
 
-    def fit(self, names: Sequence[str]) -> Fitted:
-        """The sum over these variables, and a constant, that is nearest to what is read."""
-        return self._fit(tuple(names))
-
     @cached_method
-    def _fit(self, names: tuple[str, ...]) -> Fitted:
+    def fit(self, *names: str) -> Fitted:
+        """The sum over these variables, and a constant, that is nearest to what is read."""
         if not names:
             return Fitted((), self.read[:0], self.read.mean(0), [], None)
         points = [torch.ones(len(self.target), 1).double(), *(self.features[name][self.where] for name in names)]
@@ -110,7 +107,7 @@ class Input:
     def by_spread(self, weights: Float[Tensor, "d k"]) -> list[str]:
         """The variables by how much what they add to sums varies, least first."""
         names = list(self.features)
-        fitted = self.fit(names)
+        fitted = self.fit(*names)
         rows = fitted.vectors[-sum(fitted.sizes) :].split(fitted.sizes) if names else ()
         spread = {
             name: float((self.features[name][self.where] @ row @ weights).std(0).norm())
@@ -319,7 +316,7 @@ def _head(
     scale = float(getattr(attn, "attn_scale", 1.0))
 
     def made(names: dict[str, list[str]], products: int, n: int) -> Described:
-        fitted = {side: reads[side].fit(names[side]) for side in "QKV"}
+        fitted = {side: reads[side].fit(*names[side]) for side in "QKV"}
         every = {
             side: one.sums(f"{part} {name}", weights[side], bias[side])
             for (side, one), name in zip(fitted.items(), ("query", "key", "reads"), strict=True)
@@ -419,7 +416,7 @@ def _mlp(
 
     def made(names: Sequence[str], neurons: Sequence[int]) -> Described:
         at = sorted(neurons)
-        steps = reads.fit(names).sums(str(part), w_in[:, at], b_in[at], ramps=True)
+        steps = reads.fit(*names).sums(str(part), w_in[:, at], b_in[at], ramps=True)
         return fitted_to(reading, steps, value, where, swapped)
 
     neurons, every = list(range(w_in.shape[1])), reads.by_spread(w_in)

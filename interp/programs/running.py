@@ -153,13 +153,8 @@ class Running:
 
             return hook
 
-        names = ["hook_embed", "hook_pos_embed"]
-        for layer in range(len(self.blocks)):
-            names += [
-                f"blocks.{layer}.{name}"
-                for name in ("hook_resid_pre", "attn.hook_z", "attn.hook_v", "attn.hook_attn_scores", "hook_attn_out")
-            ]
-        names += [part.hook for part in self.parts if part.head is None]
+        inner = (f"blocks.{layer}.{name}" for layer in range(len(self.blocks)) for name in STAGES)
+        names = ["hook_embed", "hook_pos_embed", *inner]
         names = [name for name in names if name in self.subject.model.hook_dict and stage(name) > self._first]
         for here, rows, positions in self._chunks():
             # Replaced values are kept, and scores without counts.

@@ -58,7 +58,7 @@ def test_what_is_read_is_a_sum_over_the_variables(norm: str) -> None:
     )
     read = read_sums.Input(features, stream, layer, by, where)
     made = dict(features)
-    for step in read.fit(["token", "position"]).sums("sums", torch.eye(8, dtype=torch.float64)):
+    for step in read.fit("token", "position").sums("sums", torch.eye(8, dtype=torch.float64)):
         made[step.name] = step.applied(made, where)
     wanted = stream if layer is None else layer(stream)
     torch.testing.assert_close(made["sums"], wanted, rtol=0, atol=1e-4)
@@ -70,9 +70,7 @@ def test_the_most_frequent_value_adds_nothing_to_a_sum() -> None:
     feature = torch.eye(4).double()[torch.tensor([[0, 1, 1, 2, 1]])]
     stream = feature @ torch.tensor([[1.0], [3.0], [5.0], [9.0]], dtype=torch.float64)
     (step,) = (
-        read_sums.Input({"token": feature}, stream, None, None, where)
-        .fit(["token"])
-        .sums("sums", torch.eye(1).double())
+        read_sums.Input({"token": feature}, stream, None, None, where).fit("token").sums("sums", torch.eye(1).double())
     )
     assert isinstance(step, Sums)
     torch.testing.assert_close(torch.tensor(step.weights[0]), torch.tensor([[-2.0], [0.0], [2.0], [0.0]]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from interp.measures.interchange import Interchange
 from interp.measures.runs import Part
@@ -248,11 +249,8 @@ def causal(
             program, (of, tested) = other, again
     named = {places: variable(program, places, score) for places, score in tested}
     pairs = [] if to_the_first and any_refuted([*named.values()]) else in_pairs(of, [*named])
-    return (
-        program,
-        tuple(named.values()),
-        tuple(PairRole((named[first].name, named[second].name), score) for first, second, score in pairs),
-    )
+    both = (PairRole((named[first].name, named[second].name), score) for first, second, score in pairs)
+    return program, tuple(named.values()), tuple(both)
 
 
 def any_refuted(variables: Sequence[VariableRole]) -> bool:
@@ -273,10 +271,14 @@ def at_means(reading: Reading, roles: dict[Part, PartRole]) -> dict[Part, PartRo
     kept = running.kept({part: value.mean(0, keepdim=True).expand_as(value) for part, value in values.items()}).share
     if kept < SHARE:
         return roles
-    return roles | {
-        part: replace(roles[part], status="explained", does=AT_ITS_MEANS, brief=AT_ITS_MEANS, kept=kept, elsewhere=None)
-        for part in unread
+    mean: dict[str, Any] = {
+        "status": "explained",
+        "does": AT_ITS_MEANS,
+        "brief": AT_ITS_MEANS,
+        "kept": kept,
+        "elsewhere": None,
     }
+    return roles | {part: replace(roles[part], **mean) for part in unread}
 
 
 def placed(role: PartRole, variables: Sequence[VariableRole]) -> PartRole:

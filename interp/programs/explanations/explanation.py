@@ -426,13 +426,9 @@ def _elsewhere(shares: Sequence[float]) -> str:
 
 def _borne_out(explanation: Explanation, used: Sequence[PartRole]) -> list[str]:
     """What the descriptions leave out, or what a program of them gives, as sentences."""
-    if explanation.program is not None:
-        return [
-            *_reads_less(explanation),
-            f"By itself, this program gives {explanation.agreement}.",
-            *_interchanged(explanation),
-        ]
     text = _reads_less(explanation)
+    if explanation.program is not None:
+        return [*text, f"By itself, this program gives {explanation.agreement}.", *_interchanged(explanation)]
     kept = [role.part for role in used if role.status == "kept"]
     joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(explanation.joint)}"
     if len(kept) == len(used):
@@ -472,10 +468,8 @@ def _shares(cases: Sequence[Cases]) -> str:
 
 def imitated(explanation: Explanation, short: bool = False) -> str:
     """Why a program that gives the answers is not said to be what the model does. short: reasons, without numbers."""
-    odd, untold = (
-        [variable.name for variable in explanation.variables if variable.interchange.verdict == verdict]
-        for verdict in ("refuted", "too few cases")
-    )
+    verdicts = [(variable.name, variable.interchange.verdict) for variable in explanation.variables]
+    odd, untold = ([name for name, one in verdicts if one == wanted] for wanted in ("refuted", "too few cases"))
     unread = [role.part for role in explanation.parts if role.status == "not read"]
     wrong = bool(odd or unread or explanation.more)
     text = []
@@ -589,9 +583,8 @@ def _used(explanation: Explanation, used: Sequence[PartRole]) -> str:
             text[0] += f"; with the values of {_listed(idle)} at other positions, {words.portion(explanation.moved)}"
         on = ""
     alone = {role.part: role.without or 0.0 for role in explanation.parts}
-    together = {
-        part for groups in (explanation.stand_ins, explanation.cancelling) for group in groups for part in group.parts
-    }
+    groups: list[StandIns | Cancelling] = [*explanation.stand_ins, *explanation.cancelling]
+    together = {part for group in groups for part in group.parts}
     if firm := [role.part for role in used if role.part not in together and role.moved is None]:
         which = "it" if total == 1 else f"one of {parts_words(firm)}" if len(firm) > 1 else parts_words(firm)
         which = "one of the used parts" if len(firm) > LISTED else which

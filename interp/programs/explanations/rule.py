@@ -84,7 +84,8 @@ class Rule(RuleData):
         form = FORMS[self.form]
         tables = (f"{form.table} = {{\n{self._entries}}}\n",) if form.table else ()
         where = "i: the position where the answer is read, from 0."
-        lines = [f'"""{quoted_docstring(self.words)} {where}"""', *lines, form.code(self)]
+        said = self.words.replace("\\", "\\\\").replace('"""', "'''").rstrip('"')
+        lines = [f'"""{said} {where}"""', *lines, form.code(self)]
         answer = "\n    ".join(["def answer(tokens, i):", *lines])
         return "\n".join([*marks, *tables, *(f"\n{text}" for text in (*helpers, f"{answer}\n"))])
 
@@ -115,8 +116,3 @@ class Rule(RuleData):
         if rule.form not in list(FORMS):
             raise InterpError(f"a rule of form {quoted(rule.form)} is not known")
         return rule
-
-
-def quoted_docstring(text: str) -> str:
-    """Escape text for a triple-quoted string."""
-    return text.replace("\\", "\\\\").replace('"""', "'''").rstrip('"')
