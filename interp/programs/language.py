@@ -180,8 +180,7 @@ class Program:
         if self.read == "first":
             return torch.zeros(len(tokens), dtype=torch.long)
         if self.read == "last":
-            pad = None if self.pad is None else self.vocabulary.index(self.pad)
-            return (tokens != pad).sum(1) - 1 if pad is not None else torch.full((len(tokens),), tokens.shape[1] - 1)
+            return self.weights(tokens).sum(1).long() - 1
         at = find_first(tokens, self.vocabulary.index(self.read))
         if bool((at < 0).any()):
             raise InterpError(f"row {int((at < 0).int().argmax())} has no {self.read!r}, where the answer is read")

@@ -104,14 +104,6 @@ def _compared(
     return n, answers, wrong
 
 
-def _affordable(subject: Subject, program: Program, n: int, length: int) -> None:
-    """Raise UnsupportedError if n inputs of this length are too much work."""
-    weights = sum(parameter.numel() for parameter in subject.model.parameters())
-    sizes = sum(map(len, program.values.values())) * (length + max(map(len, program.values.values())))
-    if n * length * (weights + sizes) > MOST_NUMBERS:
-        raise UnsupportedError(f"there are {n:,} inputs")
-
-
 def _by_counts_alone(subject: Subject, program: Program) -> None:
     """Raise UnsupportedError unless model and program depend on token counts alone."""
     if not subject.count_space:
@@ -156,7 +148,10 @@ def by_listing(subject: Subject, program: Program, check: Callable[[], None]) ->
     n = subject.task.n_inputs
     if n is None:
         raise UnsupportedError("the task does not list its inputs")
-    _affordable(subject, program, n, program.length)
+    length, widths = program.length, [len(values) for values in program.values.values()]
+    weights = sum(parameter.numel() for parameter in subject.model.parameters())
+    if n * length * (weights + sum(widths) * (length + max(widths))) > MOST_NUMBERS:
+        raise UnsupportedError(f"there are {n:,} inputs")
     batches = ((batch, torch.ones(len(batch), dtype=torch.long)) for batch in every_input(subject.task, CHUNK))
     compared = _compared(subject, program, batches, check)
     return ProgramProof(*compared, "every input, as run", f"all {compared[0]:,} inputs")

@@ -158,9 +158,43 @@ class Readout:
 
     def by_model_sum(self) -> Reached | None:
         """The sum of logits that the model makes itself; of waves, as a sum of cosines."""
-        direct = model_sum(self.reading, self.above_minor, self.mask, self.words, self.copies)
+        direct = self._model_sum()
         cosines = None if direct is None else as_cosines(self.reading, direct[0], ANSWER)
         return direct if cosines is None else (cosines, [])
+
+    def _model_sum(self) -> tuple[Linear, list[Step]] | None:
+        """The logits as the model adds them up, where it has no norm before the readout and a linear one."""
+        reading, running, model = self.reading, self.reading.running, self.reading.running.subject.model
+        kind, n_out = running.subject.decision.kind, reading.task.n_out
+        norm = getattr(model, "ln_final", None)
+        if self.above_minor is None or no_sum(model) or kind not in ("argmax", "sigmoid", "set"):
+            return None
+        unembed = model.unembed.W_U.detach().double()
+        logits = running.logits[:, :n_out].double()
+        if norm is not None:  # its divisor is one for all logits
+            centered = torch.eye(len(unembed)).double()
+            centered -= 0.0 if "RMS" in type(norm).__name__ else 1 / len(unembed)
+            unembed = centered * getattr(norm, "w", torch.ones(())).detach().double() @ unembed
+            stream = running.stream({}, None, reads=True).double()
+            scale = ((stream @ centered).square().mean(1) + norm.eps).sqrt()
+            logits = logits * scale[:, None]
+        weights: dict[str, Tensor] = {}
+        for name in self.above_minor:
+            if (out := vectors_of(reading, name)) is None:
+                return None
+            weights[name] = running.subject.columns(out @ unembed)[:, :n_out]
+        for name, other in self.copies.items():  # which has their weights, too
+            weights[other] = weights[other] + weights.pop(name)
+        total = sum(reading.made[name][self.mask] @ weight for name, weight in weights.items())
+        bias = (logits - total).mean(0)
+        if kind == "set":  # a set has the sum of the logits of its members, which is largest for those above 0
+            members = unpack_sets(running.original.sets, n_out).double().T
+            weights, bias = {name: weight @ members for name, weight in weights.items()}, bias @ members
+        if kind == "sigmoid":
+            weights = {name: torch.cat([torch.zeros_like(weight), weight], 1) for name, weight in weights.items()}
+            bias = torch.cat([torch.zeros(1).double(), bias])
+        step = Linear("answer", tuple(weights), tuple(map(matrix, weights.values())), tuple(bias.tolist()), self.words)
+        return (step, []) if reading.answered(step).share >= 0.99 else None
 
     def by_table(self) -> Reached | None:
         """A table over up to three variables."""
@@ -210,46 +244,6 @@ def without_copies(sources: Sequence[str], codes: maps.Codes) -> list[str]:
         if not any(name in codes and earlier in codes and codes[name][0].equal(codes[earlier][0]) for earlier in kept):
             kept.append(name)
     return kept
-
-
-def model_sum(
-    reading: Reading, sources: Sequence[str] | None, mask: Tensor, words: tuple[str, ...], copies: Mapping[str, str]
-) -> tuple[Linear, list[Step]] | None:
-    """The logits as the model adds them up, where it has no norm before the readout and a linear one.
-
-    copies: sources that are read as another one, which has their weights, too.
-    """
-    running, model = reading.running, reading.running.subject.model
-    kind = running.subject.decision.kind
-    norm = getattr(model, "ln_final", None)
-    if sources is None or no_sum(model) or kind not in ("argmax", "sigmoid", "set"):
-        return None
-    unembed = model.unembed.W_U.detach().double()
-    logits = running.logits[:, : reading.task.n_out].double()
-    if norm is not None:  # its divisor is one for all logits
-        centered = torch.eye(len(unembed)).double()
-        centered -= 0.0 if "RMS" in type(norm).__name__ else 1 / len(unembed)
-        unembed = centered * getattr(norm, "w", torch.ones(())).detach().double() @ unembed
-        stream = running.stream({}, None, reads=True).double()
-        scale = ((stream @ centered).square().mean(1) + norm.eps).sqrt()
-        logits = logits * scale[:, None]
-    weights: dict[str, Tensor] = {}
-    for name in sources:
-        if (out := vectors_of(reading, name)) is None:
-            return None
-        weights[name] = running.subject.columns(out @ unembed)[:, : reading.task.n_out]
-    for name, other in copies.items():
-        weights[other] = weights[other] + weights.pop(name)
-    total = sum(reading.made[name][mask] @ weight for name, weight in weights.items())
-    bias = (logits - total).mean(0)
-    if kind == "set":  # a set has the sum of the logits of its members, which is largest for the set of those above 0
-        members = unpack_sets(running.original.sets, reading.task.n_out).double().T
-        weights, bias = {name: weight @ members for name, weight in weights.items()}, bias @ members
-    if kind == "sigmoid":
-        weights = {name: torch.cat([torch.zeros_like(weight), weight], 1) for name, weight in weights.items()}
-        bias = torch.cat([torch.zeros(1).double(), bias])
-    step = Linear("answer", tuple(weights), tuple(map(matrix, weights.values())), tuple(bias.tolist()), words)
-    return (step, []) if reading.answered(step).share >= 0.99 else None
 
 
 def vectors_of(reading: Reading, name: str) -> Float[Tensor, "values d_model"] | None:

@@ -90,7 +90,7 @@ class ProgramTask(Task):
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
         """Label rows of tokens. Raises InterpError for a row that is not an input."""
         self.check_input(tokens)
-        there = torch.ones_like(tokens, dtype=torch.bool) if self.pad_id is None else tokens != self.pad_id
+        there = self.program.weights(tokens) > 0
         labels = self.program.classes(tokens.cpu()).to(tokens.device)
         if self.readout == "all":
             return Batch(tokens, there.sum(1), labels.masked_fill(~there, IGNORED))

@@ -90,11 +90,6 @@ LEAST = 12
 
 def explain_subject(subject: Subject, name: str, seconds: float = math.inf, share: float = SHARE) -> Explanation:
     """Explain a model under study; see interp.explain. seconds: only stops, after as many steps (STEPS_PER_SECOND)."""
-    with LateBar("explain") as bar:
-        return _explained_within(Steps(seconds * STEPS_PER_SECOND, bar.step), subject, name, seconds, share)
-
-
-def _explained_within(steps: Steps, subject: Subject, name: str, seconds: float, share: float) -> Explanation:
     n_parameters = sum(parameter.numel() for parameter in subject.model.parameters())
     empty = Explanation(name, subject.task.name, n_parameters, subject=subject)
     reason = not_learned(Bench(subject, sample(subject.task, JUDGED)))
@@ -106,10 +101,12 @@ def _explained_within(steps: Steps, subject: Subject, name: str, seconds: float,
     fresh = population if population.exact else sample(subject.task, population.n, population.split, FRESH)
     explanation = empty
     try:
-        explanation = by_parts(empty, subject, population, FreshInputs(subject, fresh), steps, share)
-        if explanation.level in GIVEN:
-            return explanation
-        return by_rule(explanation, population, Bench(subject, fresh, steps), share)
+        with LateBar("explain") as bar:
+            steps = Steps(seconds * STEPS_PER_SECOND, bar.step)
+            explanation = by_parts(empty, subject, population, FreshInputs(subject, fresh), steps, share)
+            if explanation.level in GIVEN:
+                return explanation
+            return by_rule(explanation, population, Bench(subject, fresh, steps), share)
     except OutOfSteps:
         taken = words.counted(round(seconds * STEPS_PER_SECOND), "step")
         more = "give interp.explain more seconds, or none for no limit"

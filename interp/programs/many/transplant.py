@@ -10,7 +10,7 @@ places have there. So its answer is the right one only if both models hold the s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -58,12 +58,16 @@ def transplanted(source: TaskModel, one: Row, target: TaskModel, other: Row, tas
     giver, taker = (_interchanger(model, row, tasks) for model, row in ((source, one), (target, other)))
     transplants = []
     with threads_for(target):
-        for mine, theirs in _shared(giver, one["canonical"]["variables"], taker, other["canonical"]["variables"]):
+        by_shape, there = one["canonical"]["variables"], other["canonical"]["variables"]
+        for shape in (shape for shape in by_shape if shape in there):
+            mine, theirs = placed(giver, by_shape[shape]), placed(taker, there[shape])
+            if not mine.parts or not theirs.parts:
+                continue
             # No more inputs are drawn: `nearest` is about these.
             held = taker.fresh, taker.program, taker.copies
             score = _Transplanter(*held, most=1, nearest=nearest(giver, mine)).score(theirs)
-            here, there = ", ".join(mine.parts), ", ".join(theirs.parts)
-            transplants.append(Transplant(one["model"], other["model"], here, there, **score.row()))
+            places = ", ".join(mine.parts), ", ".join(theirs.parts)
+            transplants.append(Transplant(one["model"], other["model"], *places, **score.row()))
     return transplants
 
 
@@ -76,14 +80,6 @@ def _interchanger(model: TaskModel, row: Row, tasks: Tasks) -> Interchanger:
     exact = subject.task.n_inputs == len(inputs)
     population = Population("exact" if exact else "sample", inputs, len(inputs) if exact else subject.task.n_inputs)
     return Interchanger(FreshInputs(subject, population), explanation.program, copies)
-
-
-def _shared(
-    giver: Interchanger, mine: Mapping[str, Sequence[str]], taker: Interchanger, theirs: Mapping[str, Sequence[str]]
-) -> Sequence[tuple[Placed, Placed]]:
-    """The variables that both programs have, with their places in each."""
-    pairs = [(placed(giver, mine[key]), placed(taker, theirs[key])) for key in mine if key in theirs]
-    return [(here, there) for here, there in pairs if here.parts and there.parts]
 
 
 def placed(of: Interchanger, names: Sequence[str]) -> Placed:
