@@ -42,8 +42,8 @@ def described_on_moved_rows(reading: Reading) -> tuple[Reading, Program | None]:
     replaced = {part: value[:n] for part, value in again.running.replaced.items()}
     plain = replace(
         reading, running=before.after(replaced), steps=again.steps, given=again.given, vectors=again.vectors,
-        made={name: value[:n] for name, value in again.made.items()}, lows=again.lows, roles=again.roles,
-        alike=again.alike, needed={name: where[:n] for name, where in again.needed.items()},
+        made={name: value[:n] for name, value in again.made.items()}, roles=again.roles, alike=again.alike,
+        needed={name: where[:n] for name, where in again.needed.items()},
     )  # fmt: skip
     plain.elsewhere = heads_elsewhere(plain)
     return plain, None if reached is None else program_of(plain, reached)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from interp.measures.runs import Part
-from interp.programs.maps import LOOSE, MOST_LIMITS, Limits, limits, ranked
+from interp.programs.maps import LOOSE, Limits, limits, ranked
 from interp.programs.quantize import Quantized
 from interp.programs.reading import Reading, matrix, regressed
 from interp.programs.steps import Features, Head, Linear, Product, Step, Sums, Values
@@ -28,22 +28,12 @@ ORDERED = 0.5
 them."""
 
 
-def own_weight(
-    reading: Reading, sources: Sequence[str] | None, mask: Tensor, words: Values
-) -> tuple[Linear, list[Step]] | None:
-    """The answer as limits of the own weight, or of a sum of it and weights of the own value and the other variable.
-
-    The own weight may be scaled by the own value. The first that gives the answers is taken, cheapest first.
-    """
-    target = reading.running.answers
-    if not 2 <= len(target.unique()) <= MOST_LIMITS + 1:
-        return None
-    tried = (limits_of(reading, own, mask, words) for own in products(reading, sources, mask))
-    return next((answer for answer in tried if answer is not None), None)
-
-
 def limits_of(reading: Reading, own: Product, mask: Tensor, words: Values) -> tuple[Linear, list[Step]] | None:
-    """The answer as limits of this own weight, or of a sum; None where the sum of all that may be read is far off."""
+    """The answer as limits of an own weight, or of a sum of it and weights of the own value and the other variable.
+
+    The own weight may be scaled by the own value. The first that gives the answers is taken, cheapest first. None where
+    the sum of all that may be read is far off.
+    """
     target = reading.running.answers
     made = {**reading.made, own.name: own.mapped(reading.made)}
     known = {name: made[name][mask] for name in (own.name, *own.of)}

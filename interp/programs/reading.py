@@ -20,6 +20,7 @@ from interp.programs.readers import Readers, runs_before
 from interp.programs.relevance import Kinds, needed
 from interp.programs.running import Edits, Kept, Running
 from interp.programs.steps import Features, Head, Step, codes, visible
+from interp.support.cached import cached_method
 from interp.tasks import Task
 
 READ = 1e-3
@@ -68,7 +69,6 @@ class Reading:
     steps: list[Step] = field(default_factory=list)
     made: Features = field(default_factory=dict)
     given: set[str] = field(default_factory=set)
-    lows: dict[str, Tensor] = field(default_factory=dict)
     vectors: dict[str, Tensor] = field(default_factory=dict)
     roles: dict[Part, Role] = field(default_factory=dict)
     matter: list[Part] = field(default_factory=list)
@@ -219,11 +219,10 @@ class Reading:
         """The share of answers that the next description must keep."""
         return enough_of(self.running.kept({}).share, self.finer)
 
+    @cached_method
     def low(self, part: Part) -> Tensor:
         """What later parts read of a part's value; of later MLPs, those that its direct path matters to."""
-        if str(part) not in self.lows:
-            self.lows[str(part)] = self.readers.of(part, self.read_by(part))
-        return self.lows[str(part)]
+        return self.readers.of(part, self.read_by(part))
 
     def read_by(self, part: Part) -> list[Part]:
         """The parts that may read a part: of later MLPs, those that its direct path matters to."""

@@ -17,7 +17,7 @@ from interp.models.subject import no_sum
 from interp.programs import maps
 from interp.programs.language import Answer
 from interp.programs.read_cells import fill_unmet_cells
-from interp.programs.read_own import own_weight
+from interp.programs.read_own import limits_of, products
 from interp.programs.read_waves import as_cosines
 from interp.programs.reading import Reading, matrix
 from interp.programs.steps import Head, Linear, Step, Table
@@ -213,7 +213,10 @@ class Readout:
 
     def by_own_weight(self) -> Reached | None:
         """Limits of the weight that the own value has in what is read."""
-        return own_weight(self.reading, self.sources, self.mask, self.words)
+        if not 2 <= len(self.target.unique()) <= maps.MOST_LIMITS + 1:
+            return None
+        own = products(self.reading, self.sources, self.mask)
+        return next(filter(None, (limits_of(self.reading, one, self.mask, self.words) for one in own)), None)
 
     def by_fitted_sum(self) -> Reached | None:
         """A fitted sum of weights, over one variable for each source: its level, where it has one."""

@@ -269,7 +269,7 @@ class _Walk:
                 chosen, asked = _digest(np.packbits((pattern > ATTENDED).numpy()).tobytes()), []
             else:
                 chosen = f"looks {_digest(np.packbits(self._looks(step).numpy()).tobytes())}" if clear else "by levels"
-            asks = [self._asked(name, where, grade) for name, where in asked]
+            asks = ["" if not name or self._constant(name, where) else self.key(name)[grade] for name, where in asked]
             return f"attends {chosen} {asks} reads {self.key(step.value)[grade]}"
         kind = "normed" if type(step).__name__ == "Normed" else "maps"
         return f"{kind} {sorted({self.key(name)[grade] for name in self.reads(step)})}"
@@ -300,10 +300,6 @@ class _Walk:
     def _visible_from(self, here: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length"]:
         """The positions that some of these positions see."""
         return (here[:, :, None] & (self.seen > -torch.inf)).any(1)
-
-    def _asked(self, name: str, where: Bool[Tensor, "rows length"], grade: int) -> str:
-        """The key of a query or key; a constant one asks nothing."""
-        return "" if not name or self._constant(name, where) else self.key(name)[grade]
 
     def _constant(self, name: str, here: Bool[Tensor, "rows length"]) -> bool:
         """Whether a variable has one value at these positions, so that who reads it there reads nothing."""
