@@ -17,9 +17,9 @@ def cached_method(
 
     @wraps(method)
     def known(self: Any, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
-        results = vars(self).setdefault(f"results of {method.__name__}", {})
-        if arguments not in results:
-            results[arguments] = method(self, *arguments, **named)
-        return results[arguments]
+        results, key = vars(self).setdefault(f"results of {method.__name__}", {}), (arguments, *named.items())
+        if key not in results:
+            results[key] = method(self, *arguments, **named)
+        return results[key]
 
     return known

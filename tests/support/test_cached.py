@@ -20,10 +20,11 @@ class Doubled:
 def test_a_result_is_computed_once_for_each_argument() -> None:
     one = Doubled([])
     assert one.of(1) is one.of(1) == [2]
-    assert one.of(2) == [4]
-    assert one.asked == [1, 2]
+    assert one.of(2) is one.of(2) == [4]
+    assert one.of(number=3) == [6]
+    assert one.asked == [1, 2, 3]
     assert replace(one).of(1) == [2]
-    assert one.asked == [1, 2, 1]
+    assert one.asked == [1, 2, 3, 1]
 
 
 def test_results_do_not_outlive_their_object() -> None:

@@ -320,9 +320,8 @@ def weights_hash(subject: Subject) -> str | None:
 
 def shipped(subject: Subject) -> Explanation | None:
     """Return the shipped explanation of exactly these weights, or None."""
-    key = weights_hash(subject)
-    known = _known()
-    return None if key is None or key not in known else Explanation.from_json(json.dumps(known[key]))
+    found = _known().get(weights_hash(subject) or "")
+    return None if found is None else Explanation.from_json(json.dumps(found))
 
 
 @cache

@@ -92,12 +92,10 @@ def candidates(setting: Setting) -> list[Quantity]:
 
 def combine(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Number the combinations of values of several quantities; return each input's number, and the combinations."""
-    codes, cells = np.zeros(len(values[0]), dtype=np.int64), None
+    codes, cells = np.zeros(len(values[0]), dtype=np.int64), np.zeros((1, 0), dtype=np.int64)
     for value in values:
         known, index = np.unique(value, return_inverse=True)
         codes = codes * len(known) + index
         seen, codes = np.unique(codes, return_inverse=True)
-        old = np.zeros((1, 0), dtype=np.int64) if cells is None else cells
-        cells = np.column_stack([old[seen // len(known)], known[seen % len(known)]])
-    assert cells is not None
+        cells = np.column_stack([cells[seen // len(known)], known[seen % len(known)]])
     return codes, cells
