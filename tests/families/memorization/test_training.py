@@ -111,7 +111,7 @@ def test_a_table_of_your_own_is_given_beside_the_spec() -> None:
     spec = memorization_spec(own, 1, 1, origin=EXACT)
     (model,) = interp.train(spec, task=own, engine="exact-kl", progress=False)
     assert model.task is own
-    with pytest.raises(interp.InterpError, match="task is .*SHA-256 [0-9a-f]{64}, not bigram with M = 2, N = 3$"):
+    with pytest.raises(interp.InterpError, match=r"task is .*SHA-256 [0-9a-f]{64}, not bigram with M = 2, N = 3$"):
         interp.train(spec, task=bigram(N=3, M=2))
     with pytest.raises(interp.InterpError, match="sha256"):
         interp.train(spec)
