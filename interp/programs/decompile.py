@@ -23,7 +23,7 @@ from interp.programs.reading import Reading, Role
 from interp.programs.readout import Reached, readout
 from interp.programs.relevance import CHANGED, cancelling, stand_ins, used
 from interp.programs.running import Running
-from interp.programs.steps import Features, Head, Linear, Step, Table, codes
+from interp.programs.steps import Features, Head, Linear, Step, Table, codes, without_rounding
 
 
 def decompile(
@@ -86,6 +86,7 @@ def program_of(reading: Reading, found: Reached | None = None) -> Program | None
     if wanted & reading.given:
         return None
     subject = reading.running.subject
+    kept, answer = [without_rounding(step) for step in kept], without_rounding(answer)
     program = replace(_of_steps(reading, kept[::-1], answer), read=subject.read_at, pad=reading.task.pad)
     return with_names(program, [reading.task.vocabulary[token] for token in reading.kinds.marks])
 

@@ -21,6 +21,7 @@ from interp.errors import InterpError
 from interp.programs.inputs_tried import InputsTried
 from interp.programs.language import NEVER, TIED, Answer, Program, largest
 from interp.programs.steps import Head, Linear, Step, Sums, Table
+from interp.programs.words import same_word
 
 ROWS_TRIED = 3
 """Most rows of a head's scores that are tried as those of every query."""
@@ -171,6 +172,9 @@ def without(step: Step, way: str, name: str, made: Mapping[str, Tensor], program
         bias = torch.tensor(step.bias, dtype=torch.float64) + made[name].mean(0) @ weights
         rest = [n for n in range(len(step.of)) if n != at]
         of, kept = tuple(step.of[n] for n in rest), tuple(step.weights[n] for n in rest)
+        if step is program.answer and len(of) == 1 and {*step.values} <= {*map(str, program.values[of[0]])}:
+            same = same_word(program.values[of[0]], step.values)
+            yield replace(step, of=of, weights=(same,), bias=(0.0,) * len(step.values))  # the largest share
         yield replace(step, of=of, weights=kept, bias=tuple(bias.tolist()))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, product
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float, Int, Num
@@ -20,6 +20,8 @@ NEVER = -1e4
 """A score that gives no attention. It is finite: where all scores are NEVER, attention is even."""
 ROUNDING = 1e-9
 """Sums that differ by less, as a share of the largest (or of 1, if it is smaller), are equal."""
+NOTHING = 1e-8
+"""Weights that are smaller, as a share of the largest, are rounding errors of float32."""
 OCCURS = -1e3
 """Values with scores below this have no share that can be evened."""
 
@@ -389,6 +391,23 @@ class Normed(Step):
 
     def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
         return [], f"divided({', '.join(names[name] for name in (self.length, *self.divided))})"
+
+
+AnyStep = TypeVar("AnyStep", bound=Step)
+
+
+def without_rounding(step: AnyStep) -> AnyStep:
+    """The step with weights of 0 in place of those that float32 cannot tell from it beside the step's largest."""
+    if not isinstance(step, Weighed):
+        return step
+    rows = [step.bias, *chain(*step.weights)]
+    least = NOTHING * max((abs(weight) for row in rows for weight in row), default=0.0)
+
+    def rounded(row: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(weight if abs(weight) > least else 0.0 for weight in row)
+
+    weights = tuple(tuple(map(rounded, matrix)) for matrix in step.weights)
+    return replace(step, weights=weights, bias=rounded(step.bias))
 
 
 # ---------------------------------------------------------------- weights of variables

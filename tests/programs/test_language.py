@@ -9,6 +9,7 @@ import torch
 
 from interp.errors import InterpError
 from interp.programs.language import NEVER, Head, Linear, Program, Sums, Table
+from interp.programs.steps import without_rounding
 
 WORDS = ("a", "b", "=")
 BEFORE = tuple(tuple(0.0 if k == q - 1 else NEVER for k in range(4)) for q in range(4))
@@ -47,6 +48,12 @@ def test_of_equal_shares_the_first_value_is_read() -> None:
         largest = Linear("l", ("token",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), WORDS[:2])
         for step in (Table("t", ("token",), (0, 1), ("x", "y")), largest):
             assert step.mapped(made).argmax().item() == first
+
+
+def test_weights_that_rounding_makes_are_0() -> None:
+    rounded = without_rounding(replace(YES, weights=(((1.0, 3e-17), (-4e-9, 0.5)),), bias=(6e-9, 1e-3)))
+    assert rounded == replace(YES, weights=(((1.0, 0.0), (0.0, 0.5)),), bias=(0.0, 1e-3))
+    assert without_rounding(REPEATS.steps[0]) == REPEATS.steps[0]
 
 
 def test_the_pattern_of_a_soft_head() -> None:

@@ -47,6 +47,15 @@ def test_what_was_added_to_a_program_goes(wider: Table | Head | Linear) -> None:
     assert less.classes(tokens)[:, -1].equal(PROGRAM.classes(tokens)[:, -1])
 
 
+def test_of_one_variable_alone_the_largest_share_is_tried() -> None:
+    weights = ((2.0, -1.0), (0.3, 0.9))
+    plain = replace(PROGRAM, answer=replace(ANSWER, weights=(weights,)))
+    program = with_step(plain, replace(WEIGHING, weights=(weights, WEIGHING.weights[1])))
+    assert program is not None
+    less = minimal(program, tried(PROGRAM), {"head 0.0", "head 0.1", "MLP 0"}, {})
+    assert less.answer == ANSWER
+
+
 def wider(*steps: Step | Answer) -> Program:
     """The program with more inputs of its steps."""
     new = {step.name: step for step in steps}
