@@ -166,6 +166,8 @@ def shifted(shift: int) -> str:
 
 
 def _listed(before: str, values: Sequence[str], places: bool) -> str:
+    if places and len(values) > 1:
+        return f"{before}positions {words.ranges(map(int, values))}"
     return f"{before}{words.joined(_value(value, places) for value in values)}" if values else ""
 
 

@@ -72,4 +72,4 @@ def classed(variable: str, values: Values, classes: Sequence[int]) -> str:
     few = groups[:-1]
     if len(few) <= NAMED and all(len(group) == 1 for group in few):
         return f"whether {variable} is {words.either([repr(value) for (value,) in few], NAMED)}, and which"
-    return f"which of {len(groups)} classes {variable} is in"
+    return f"the class of {variable} (one of {len(groups)})"

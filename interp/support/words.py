@@ -103,6 +103,17 @@ def joined(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def ranges(numbers: Iterable[int]) -> str:
+    """Join numbers as runs: ranges([1, 2, 3, 4, 6, 9]) is "1 to 4, 6 and 9"."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][-1] + 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    return joined(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
+
+
 SENTENCE = re.compile(r"(?<=[a-z)'\"][.!?]) (?=[A-Z'\"(])|(?<=\d\d[.!?]) (?=[A-Z'\"(])|\n+")
 """Where a text may be cut: before a sentence that begins with a capital letter, or a new line."""
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from interp.support.words import at_least, at_most, counted, number, number_at_most, portion, share
+from interp.support.words import at_least, at_most, counted, number, number_at_most, portion, ranges, share
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,7 @@ def test_a_number_within_rounding_of_a_whole_one() -> None:
     assert number(1.0000000000002, 3, 1e-9) == "1"
     assert number(-1e-12, 3, 1e-9) == "0"
     assert number(1.01, 3, 1e-9) == "1.01"
+
+
+def test_numbers_in_a_row_are_runs() -> None:
+    assert [ranges(numbers) for numbers in ([5], [1, 2, 3, 4, 6, 9], range(24))] == ["5", "1 to 4, 6 and 9", "0 to 23"]

@@ -330,7 +330,7 @@ def _known() -> dict[str, dict[str, object]]:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
-TABLE = "A look-up table, no algorithm. "
+TABLE = "a look-up table, no algorithm"
 NAMED = 3
 """Most groups of parts whose description the summary repeats."""
 ELSEWHERE = 0.05
@@ -354,14 +354,16 @@ def summary(found: Explanation, apart: bool = False) -> str:
     if found.level == "imitated":
         return f"{imitated(found)}{gap}{how(found, apart)}"
     rule = f"{found.rule.words} This rule gives {found.agreement}" if found.rule is not None else ""
-    table = TABLE if found.rule is not None and found.rule.listing else ""
+    listing = found.rule is not None and found.rule.listing
     if found.level == "in part":
-        what = f"{gap}A rule for the answers: {rule}, but it is not read from the parts." if rule else ""
-        return f"{table}Explained in part.{gap}{how(found, apart)}{what}"
+        kind = f" ({TABLE})" if listing else ""
+        what = f"{gap}A rule for the answers{kind}: {rule}, but it is not read from the parts." if rule else ""
+        return f"Explained in part.{gap}{how(found, apart)}{what}"
     if found.level == "answers only":
         used = [role for role in found.parts if role.status in USED]
         parts = f"{_used(found, used)}{gap}" if used else ""
-        return f"{table}{rule}.{gap}{parts}How the model computes it is not explained."
+        kind = f"{_capital(TABLE)}. " if listing else ""
+        return f"{kind}{rule}.{gap}{parts}How the model computes it is not explained."
     return f"No explanation found{f': {found.reason}' if found.reason else ''}."
 
 

@@ -365,7 +365,8 @@ def test_a_memorized_table_is_as_long_as_its_inputs() -> None:
     found = interp.explain("memorization/bigram")
     assert found.level == "in part"
     assert found.listing == "has 100 constants for 100 inputs"
-    assert found.sentence.startswith("A look-up table, no algorithm. Explained in part. Both parts are used. ")
+    assert found.sentence.startswith("Explained in part. Both parts are used. ")
+    assert "A rule for the answers (a look-up table, no algorithm): " in found.sentence
 
 
 def test_sums_without_names_are_said_to_be_a_smaller_network() -> None:

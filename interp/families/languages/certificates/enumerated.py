@@ -35,6 +35,7 @@ from interp.families.languages.tasks.language import decided
 from interp.models.architecture.answers import right_classes, right_in_run, surely_wrong
 from interp.models.architecture.task_model import TaskModel
 from interp.support.resources import one_thread
+from interp.support.words import ranges
 from interp.tasks.structure import LISTED_STRINGS
 
 TAKES = {
@@ -168,24 +169,12 @@ def _conclude(
     strata = [Stratum(*numbers) for numbers in table[["strings", "right", "wrong"]].astype(object).to_numpy().tolist()]
     good = table.loc[table["status"] == "certified", "length"].tolist()
     exact = table.loc[(table["wrong"] == 0) & (table["tied"] == 0), "length"].tolist()
-    notes = [f"right on every string of {_ranges(exact)} symbols in exact arithmetic"] if exact else []
+    notes = [f"right on every string of {ranges(exact)} symbols in exact arithmetic"] if exact else []
     if exact != good:
-        proved = f"proved at {_ranges(good)} symbols" if good else "proved at no length"
+        proved = f"proved at {ranges(good)} symbols" if good else "proved at no length"
         notes.append(f"as run, in any order of evaluation: {proved}; a float64 copy (dtype = float64) reaches further")
     counted = [n for n in map(int, table["length"]) if by_counts(model, n)]
     compared = max((n for n in map(int, table["length"]) if _compared(model.task, n)), default=0)
     how = "one string for all of its rearrangements" if len(counted) == len(table) else "every string run"
     trust = assume_labels(model.task, max(counted, default=0), compared)
     return make_certificate(model, table, strata, counterexample, how, probes, tuple(notes), trust)
-
-
-def _ranges(lengths: list[int]) -> str:
-    """Format numbers as runs: "1 to 4, 6 and 9"."""
-    runs: list[list[int]] = []
-    for n in lengths:
-        if runs and n == runs[-1][-1] + 1:
-            runs[-1].append(n)
-        else:
-            runs.append([n])
-    words = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
