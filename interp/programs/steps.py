@@ -20,8 +20,9 @@ NEVER = -1e4
 """A score that gives no attention. It is finite: where all scores are NEVER, attention is even."""
 ROUNDING = 1e-9
 """Sums that differ by less, as a share of the largest (or of 1, if it is smaller), are equal."""
-NOTHING = 1e-8
-"""Weights that are smaller, as a share of the largest, are rounding errors of float32."""
+NOTHING = 1e-5
+"""Weights that are smaller, as a share of the step's largest, are rounding: as much differs when the same model has
+another basis of the residual stream."""
 OCCURS = -1e3
 """Values with scores below this have no share that can be evened."""
 
@@ -397,7 +398,7 @@ AnyStep = TypeVar("AnyStep", bound=Step)
 
 
 def without_rounding(step: AnyStep) -> AnyStep:
-    """The step with weights of 0 in place of those that float32 cannot tell from it beside the step's largest."""
+    """The step with weights of 0 in place of those that are NOTHING beside its largest."""
     if not isinstance(step, Weighed):
         return step
     rows = [step.bias, *chain(*step.weights)]
