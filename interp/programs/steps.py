@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, product
+from itertools import chain, pairwise, product
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
@@ -20,9 +20,9 @@ NEVER = -1e4
 """A score that gives no attention. It is finite: where all scores are NEVER, attention is even."""
 ROUNDING = 1e-9
 """Sums that differ by less, as a share of the largest (or of 1, if it is smaller), are equal."""
-NOTHING = 1e-5
-"""Weights that are smaller, as a share of the step's largest, are rounding: as much differs when the same model has
-another basis of the residual stream."""
+NOTHING, APART = 1e-3, 30.0
+"""Weights are rounding if they are smaller than NOTHING, as a share of the step's largest, and all others are at least
+APART times as large. What rounding makes differs between forms of one model, and has no largest size of its own."""
 OCCURS = -1e3
 """Values with scores below this have no share that can be evened."""
 
@@ -398,11 +398,12 @@ AnyStep = TypeVar("AnyStep", bound=Step)
 
 
 def without_rounding(step: AnyStep) -> AnyStep:
-    """The step with weights of 0 in place of those that are NOTHING beside its largest."""
+    """The step with weights of 0 in place of those that are rounding."""
     if not isinstance(step, Weighed):
         return step
-    rows = [step.bias, *chain(*step.weights)]
-    least = NOTHING * max((abs(weight) for row in rows for weight in row), default=0.0)
+    sizes = sorted((abs(weight) for row in (step.bias, *chain(*step.weights)) for weight in row), reverse=True)
+    small = (low for high, low in pairwise(sizes) if low <= NOTHING * sizes[0] and low * APART <= high)
+    least = next(small, 0.0)
 
     def rounded(row: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(weight if abs(weight) > least else 0.0 for weight in row)
