@@ -286,12 +286,12 @@ class Explanation:
     def from_json(cls, text: str) -> Explanation:
         """Read the result of to_json. Raises InterpError for anything else."""
         try:
-            data = entries(text, "an explanation", SCHEMA)
+            data = {"proved": None, "cancelling": (), "more": (), "less": ()} | entries(text, "an explanation", SCHEMA)
             if data["level"] not in LEVELS:
                 raise InterpError(f"the level {data['level']!r} is not one of {', '.join(LEVELS)}")
             for name, read in READ.items():
-                data[name] = None if data.get(name) is None else read(data[name])
-            findings = {name: tuple(finding(kind, row) for row in data.get(name, ())) for name, kind in LISTS.items()}
+                data[name] = None if data[name] is None else read(data[name])
+            findings = {name: tuple(finding(kind, row) for row in data[name]) for name, kind in LISTS.items()}
             return cls(**{**data, **findings})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise misread("an explanation", error) from None
@@ -301,7 +301,7 @@ READ: dict[str, Callable[[Any], Any]] = {
     "program": lambda data: Program.from_json(json.dumps(data)), "rule": Rule.from_json,
     "agreement": lambda data: Agreement(**data), "proved": lambda data: ProgramProof(**data),
 }  # fmt: skip
-"""What reads the entries of plain data that may be missing."""
+"""What reads the entries of plain data that may be null."""
 LISTS: dict[str, type] = {
     "parts": PartRole, "variables": VariableRole, "pairs": PairRole, "stand_ins": StandIns, "cancelling": Cancelling,
     "more": ReadsMore, "less": ReadsLess,

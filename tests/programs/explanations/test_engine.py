@@ -117,6 +117,10 @@ def test_rows_and_files_that_do_not_fit_are_refused() -> None:
     for text, said in (("{}", "it has no entry 'schema'"), ('{"schema": 0}', "an explanation of schema 0 is not")):
         with pytest.raises(interp.InterpError, match=said):
             Explanation.from_json(text)
+    for name in ("program", "parts", "variables"):
+        cut = {key: value for key, value in json.loads(found.to_json()).items() if key != name}
+        with pytest.raises(interp.InterpError, match=f"it has no entry '{name}'"):
+            Explanation.from_json(json.dumps(cut))
     with pytest.raises(interp.InterpError, match="None is not a program"):
         interp.compile(None)  # type: ignore[arg-type]
 
