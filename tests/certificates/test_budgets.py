@@ -58,15 +58,13 @@ def test_extreme_numbers_keep_to_the_clock_and_shares_below_1(size: float) -> No
     table = found.tables["classes"]
     for name in ("right", "wrong", "close", "tied", "undecided"):
         assert (table[name] <= table["inputs"]).all(), name
-    parts = table[["right", "wrong", "close", "tied", "undecided"]].sum(axis=1)
-    assert (parts == table["inputs"]).all()
+    assert (table[["right", "wrong", "close", "tied", "undecided"]].sum(axis=1) == table["inputs"]).all()
     low, high = found.accuracy if isinstance(found.accuracy, tuple) else (found.accuracy, found.accuracy)
     assert 0 <= low <= high <= 1
 
 
 def test_what_ended_a_search_is_said() -> None:
-    model = interp.load("histogram/dot/seed-0", dtype="float64")
-    found = interp.certify(model, seconds=0.01, samples=0)
+    found = interp.certify(interp.load("histogram/dot/seed-0", dtype="float64"), seconds=0.01, samples=0)
     assert "since the time limit of 0.01 seconds was used up" in str(found)
 
 

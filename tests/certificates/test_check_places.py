@@ -229,8 +229,7 @@ def test_activations_are_enclosed() -> None:
                 value, slope, rest = forms._smooth(name, c, 0, r)
                 inside = torch.linspace(center - half, center + half, 101, dtype=torch.float64)
                 line = value / forms.UNIT + slope / forms.UNIT * (inside - center)
-                off = (curve(inside) - line).abs().max().item()
-                assert off <= rest / forms.UNIT + 1e-14
+                assert (curve(inside) - line).abs().max().item() <= rest / forms.UNIT + 1e-14
                 assert rest / forms.UNIT <= 0.6 * half**2 + 1e-3 or rest / forms.UNIT <= half + 0.2
 
 
@@ -259,10 +258,9 @@ def test_bounds_on_a_score_hold_at_the_corners_of_its_vectors() -> None:
     }
     head = SimpleNamespace(turned=lambda name, *_: vectors[name], layer={"scale": 0.5}, width=2, d=2)
     low, high = decoder.Decoder.score(head, 0, (0, 0), (0, 0))
-    ends = (-0.25, 0.25)
     corners = [
         0.5 * sum((a + x) * (b + y) for a, b, x, y in zip(near["q"], near["k"], moved[:2], moved[2:]))
-        for moved in product(ends, repeat=4)
+        for moved in product((-0.25, 0.25), repeat=4)
     ]
     assert low / one <= min(corners)
     assert high / one >= max(corners)

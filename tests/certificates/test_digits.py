@@ -36,8 +36,7 @@ def test_digits_beyond_float64_are_right() -> None:
         model.embed.W_E += torch.tensor([2.0**57, 0.5])
         model.unembed.W_U[:, 0] = torch.tensor([1.0, 1.0])
         model.unembed.b_U[0] = -(2.0**58)
-    found = Precise(model).outputs_at([0, 1, 2], 2)
-    assert float(found[0]) == 1.0  # twice the embedding: 2^58 + 1 - 2^58
+    assert float(Precise(model).outputs_at([0, 1, 2], 2)[0]) == 1.0  # twice the embedding: 2^58 + 1 - 2^58
     assert float(model(torch.tensor([[0, 1, 2]])).detach()[0, 2, 0]) == 0.0
     assert DIGITS >= 2 * 16
     assert products(model, 8) > 2 * products(model, 3)

@@ -42,8 +42,7 @@ def changed(evidence, **values):
 
 
 def table_of(model, rows, form="reals", margin=2.0**-40, read=None):
-    evidence = attacks.evidence_of(model, "inputs", {"read": read, "errors": []}, rows, margin, form)
-    return evidence
+    return attacks.evidence_of(model, "inputs", {"read": read, "errors": []}, rows, margin, form)
 
 
 def one_layer(**more):
@@ -91,8 +90,7 @@ def test_a_mean_overflows_where_a_variance_does_not():
     model = one_layer(layers=[{"d_head": 2, "norm": "pre"}])
     with torch.no_grad():
         model.embed.W_E.fill_(2.0**125)
-    rows = [[[0, 1], [[1, [0]]]]]
-    assert "overflow" in refused(table_of(model, rows, "float32", read=None))
+    assert "overflow" in refused(table_of(model, [[[0, 1], [[1, [0]]]]], "float32", read=None))
 
 
 def test_huge_tensors_and_files_are_refused_before_they_are_made(minimal, tmp_path):
@@ -349,8 +347,7 @@ def test_a_checkpoint_of_another_architecture_is_no_witness(tmp_path):
         forged = changed(evidence, **values)
         with pytest.raises(check.Fault, match="what the evidence does not"):
             check.compare_checkpoint(the_model(forged), str(file))
-    data = file.read_bytes()
-    (tmp_path / "large.safetensors").write_bytes(data + bytes(check.reading.MAX_BYTES))
+    (tmp_path / "large.safetensors").write_bytes(file.read_bytes() + bytes(check.reading.MAX_BYTES))
     with pytest.raises(check.Fault, match="more than"):  # or its hash would be that of its beginning
         check.compare_checkpoint(the_model(evidence), str(tmp_path / "large.safetensors"))
 
@@ -499,8 +496,7 @@ def test_a_name_close_to_a_known_one_gets_the_weaker_sentence(minimal, name):
 
 def test_an_untrained_model_is_not_right_by_labels_of_its_own():
     """The attack: every label is what the model answers."""
-    exact = KNOWN["histogram"]()
-    model = interp.TaskModel(exact.spec, seed=5, dtype="float64")
+    model = interp.TaskModel(KNOWN["histogram"]().spec, seed=5, dtype="float64")
     generator, rows = torch.Generator().manual_seed(5), rows_of_task("histogram")
     with torch.no_grad():
         for parameter in model.parameters():

@@ -46,8 +46,7 @@ def test_errors_and_the_worst_margin_are_those_of_all_sequences(name: str) -> No
     assert found.status == "refuted"
     assert found.accuracy == pytest.approx(float((margin > 0).double().mean()), abs=1e-12)
     assert int(found.tables["errors"]["orders"].sum()) == found.n_errors
-    text = found.counterexample.split(":")[0]
-    row = torch.tensor([model.task.parse(text)])
+    row = torch.tensor([model.task.parse(found.counterexample.split(":")[0])])
     assert int(model.predict(row)) != int(model.task.batch(row).labels)
     assert found.probed > 0
 

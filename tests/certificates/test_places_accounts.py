@@ -64,8 +64,7 @@ def test_inputs_with_a_wrong_answer_lie_between() -> None:
         ReadTally(81, at=1, right=54, wrong=27, patterns=[TokenPattern({}, tokens)]) for tokens in ({2: 1}, {5: 1})
     )
     assert _wrong_inputs([proof_of(first, same)]) == (27, 27)
-    apart = _wrong_inputs([proof_of(first, other)])
-    assert apart == (45, 45)  # 27 + 27 - 9
+    assert _wrong_inputs([proof_of(first, other)]) == (45, 45)  # 27 + 27 - 9
     unknown = ReadTally(81, at=1, right=50, wrong=30, patterns=None)
     assert _wrong_inputs([proof_of(first, unknown)]) == (30, 58)  # the larger number; both together and one open
     assert _wrong_inputs([proof_of(ReadTally(81, at=0, right=1, wrong=60, patterns=None), unknown)]) == (60, 81)

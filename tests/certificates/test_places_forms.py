@@ -78,8 +78,7 @@ def test_an_error_of_the_input_goes_on() -> None:
     rng, numbers = np.random.default_rng(2), FormArithmetic(torch.float64)
     for bounded, plain in OPERATIONS.values():
         x, y = drawn(rng, 0.0), drawn(rng, 0.0)
-        moved = Forms(x.center, x.slopes, x.rest, np.full_like(x.center, 1e-3))
-        found = bounded(numbers, moved, y)
+        found = bounded(numbers, Forms(x.center, x.slopes, x.rest, np.full_like(x.center, 1e-3)), y)
         for _ in range(10):
             wrong = x.center + rng.choice([-1e-3, 1e-3], size=x.center.shape)
             off = np.abs(plain(torch.from_numpy(wrong), torch.from_numpy(y.center)).numpy() - found.center)

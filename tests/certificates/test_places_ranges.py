@@ -43,8 +43,7 @@ def test_cells_part_all_inputs() -> None:
             assert inside.sum(1).tolist() == sizes.tolist()
             assert (inside.sum(0) == (ROWS[:, AT] == token)).all()
             for index in range(len(cells)):
-                example = routes.example(cells, index)
-                assert (ROWS[inside[index]] == example).all(1).any()
+                assert (ROWS[inside[index]] == routes.example(cells, index)).all(1).any()
 
 
 def test_ranges_hold_and_are_met() -> None:
@@ -116,8 +115,7 @@ def test_the_zero_of_a_chord_lies_below_the_true_one() -> None:
     rng = np.random.default_rng(4)
     grid = np.linspace(-1, 2, 25)
     zeros, steep = rng.uniform(-2, 3, size=(4, 500)), rng.uniform(0.01, 5, size=(4, 500))
-    values = (steep * (zeros - grid[:, None, None])).min(1)
-    found = _crossing(grid, values)
+    found = _crossing(grid, (steep * (zeros - grid[:, None, None])).min(1))
     true = np.clip(zeros.min(0), -1, 2)
     assert (found <= true + 1e-12).all()
     assert (true - found < grid[1] - grid[0]).all()
@@ -126,8 +124,7 @@ def test_the_zero_of_a_chord_lies_below_the_true_one() -> None:
     assert np.abs(one - np.clip(zeros[0], -1, 2)).max() < 1e-12
     assert _crossing(grid, np.zeros((25, 1)))[0] == 2
     assert _crossing(grid, np.full((25, 1), -1e-300))[0] == -1
-    unbounded = np.where(grid[:, None] < 0.5, np.inf, -np.inf)
-    assert _crossing(grid, unbounded)[0] <= 0.5
+    assert _crossing(grid, np.where(grid[:, None] < 0.5, np.inf, -np.inf))[0] <= 0.5
 
 
 def test_what_weights_may_be_off_widens_ranges_by_as_much() -> None:
@@ -160,8 +157,7 @@ def test_paths_between_cuts_are_counted() -> None:
         onward = sums.onward(start)
         for state in np.unique(STATES[inside, start]):
             there = inside & (STATES[:, start] == state)
-            rest = np.unique(ROWS[there][:, order[start:]], axis=0)
-            assert routes.endings[start][state] == len(rest)
+            assert routes.endings[start][state] == len(np.unique(ROWS[there][:, order[start:]], axis=0))
             after = cost[:, there, start:].sum(2)
             assert np.abs(onward[0][:, state] - after.min(1)).max() < 1e-12
             assert np.abs(onward[1][:, state] - after.max(1)).max() < 1e-12

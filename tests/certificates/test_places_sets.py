@@ -109,8 +109,7 @@ def test_scores_and_their_rounding(shape: str) -> None:
     read = read_proof(shape)
     net, seen = read.proof.net, read.own.scores.value.shape[2]
     places = np.arange(seen)
-    asked = ROWS[:, [AT]]
-    at = (slice(None), asked, places, ROWS[:, :seen])  # heads, rows, places
+    at = (slice(None), ROWS[:, [AT]], places, ROWS[:, :seen])  # heads, rows, places
     true = forward(net, ROWS, AT, REALS)["scores"].swapaxes(0, 1)
     assert np.abs(read.real.scores.value.numpy()[at] - true).max() <= read.real.scores.error.numpy()[at].max() < 1e-10
     off = np.max([np.abs(forward(net, ROWS, AT, machine)["scores"].swapaxes(0, 1) - true) for machine in MACHINES], 0)

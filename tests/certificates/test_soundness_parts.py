@@ -78,8 +78,7 @@ def test_errors_that_go_in_come_out(name: str, case: str) -> None:
     value, error = (part.double() for part in INPUTS[case])
     x = Tracked(value.abs() if name == "mixed values" else value, error)
     found = ours(x)
-    moved = (plain(corners(x)) - found.value).abs().amax(0)
-    assert (moved <= found.error + 1e-15).all()
+    assert ((plain(corners(x)) - found.value).abs().amax(0) <= found.error + 1e-15).all()
     assert found.error.min() >= 0
 
 
@@ -90,8 +89,7 @@ def test_a_norm_of_numbers_that_are_all_error_knows_nothing() -> None:
 
 def test_a_norm_rounds() -> None:
     """Exact inputs: nothing but the rounding of the norm itself, which float32 shows."""
-    generator = torch.Generator().manual_seed(0)
-    x = (torch.randn(4000, 3, generator=generator) * 3).float()
+    x = (torch.randn(4000, 3, generator=torch.Generator().manual_seed(0)) * 3).float()
     found = SINGLE.norm(exact(x.double()), "layer", GAIN, SHIFT, 1e-3)
     own = torch.nn.functional.layer_norm(x, (3,), GAIN.float(), SHIFT.float(), 1e-3)
     error = (own.double() - norm(x.double())).abs()
@@ -126,8 +124,7 @@ def test_every_rescaling_of_a_fused_kernel_counts() -> None:
 
 
 def test_formats_and_devices_without_a_premise() -> None:
-    model = interp.build("languages/one", dtype="float32")
-    assert format_refusal(model.to(torch.bfloat16)) is not None
+    assert format_refusal(interp.build("languages/one", dtype="float32").to(torch.bfloat16)) is not None
     assert "not on meta" in (premise_refusal(torch.nn.Linear(2, 2, device="meta")) or "")
 
 

@@ -109,8 +109,7 @@ def weight(evidence: Evidence, rng: random.Random) -> None:
     at = rng.randrange(len(values))
     old = float.fromhex(values[at])
     changed = [-old, 0.0, old + 2.0**-30, old * (1 + 2.0**-20), old * 2, rng.gauss(0, 1)]
-    new = rng.choice([number for number in changed if number != old])
-    values[at] = float(new).hex()
+    values[at] = float(rng.choice([number for number in changed if number != old])).hex()
     if rng.random() < 0.5:
         mend_hash(evidence)
 
@@ -346,8 +345,7 @@ def is_true(evidence: Evidence) -> bool:
                for n, w in evidence["weights"].items()}  # fmt: skip
     model, domain = interp.TaskModel(spec, tensors=tensors, dtype="float64"), claim["domain"]
     if claim["kind"] == "counts":
-        box = CountBox(*(tuple(side) for side in domain["box"]))
-        found = interp.certify(model, box=box)
+        found = interp.certify(model, box=CountBox(*(tuple(side) for side in domain["box"])))
         errors = found.tables["errors"]
         wrong = [[int(d), int(n)] for d, n in zip(errors["difference"], errors["errors"]) if n]
         clear = bool(wrong) or found.worst_margin >= float.fromhex(claim["margin"])

@@ -42,8 +42,7 @@ def test_a_model_of_your_own_shows_its_own_pattern() -> None:
 
 
 def test_without_inputs_the_first_test_input_is_shown() -> None:
-    model = interp.load("algorithmic/max-of-k")
-    found = interp.attention_patterns(model)
+    found = interp.attention_patterns(interp.load("algorithmic/max-of-k"))
     assert found.weights.shape == (1, 1, 1, 5, 5)
     assert len(found.words) == 1
 

@@ -137,8 +137,7 @@ def test_mean_patterns_by_loops(name) -> None:
 
 def test_waves_have_one_frequency() -> None:
     angle = 2 * np.pi * 3 * torch.arange(11, dtype=torch.float64) / 11
-    rows = torch.stack([angle.cos() + 5, angle.sin(), torch.ones(11)], 1)
-    power = embeddings.fourier_power(rows)
+    power = embeddings.fourier_power(torch.stack([angle.cos() + 5, angle.sin(), torch.ones(11)], 1))
     np.testing.assert_allclose(power[2, :2], 1.0)
     assert not power[:, 2].any()
     even = embeddings.fourier_power(
@@ -194,8 +193,7 @@ class Cycle(interp.Task):
 
 def test_spectra_of_a_task_with_a_cycle() -> None:
     subject = Subject(standin("balance").model, Cycle())
-    table = embeddings.spectra(subject)
-    assert table["power"].to_list() == [pytest.approx(1.0)]
+    assert embeddings.spectra(subject)["power"].to_list() == [pytest.approx(1.0)]
     neurons = embeddings.neuron_spectra(subject, subject.task.sample(40), "letters", 0)
     assert len(neurons) == 32
     assert set(neurons["power"].round(6)) <= {0.0, 1.0}

@@ -66,8 +66,7 @@ def test_every_component_of_a_strangers_model(name) -> None:
     torch.testing.assert_close(found.values.sum(1), found.difference, rtol=0, atol=2e-5)
     table = found.to_frame().set_index("component")
     assert table["effect"].sum() == pytest.approx(float(found.difference.mean()), abs=1e-5)
-    words = found.by_answer()
-    assert words.groupby("answer")["effect"].sum().to_numpy().shape == (subject.task.n_out,)
+    assert found.by_answer().groupby("answer")["effect"].sum().to_numpy().shape == (subject.task.n_out,)
 
 
 @pytest.mark.parametrize("name", ["count01/paper", "languages/first", "languages/one", "memorization/bigram"])

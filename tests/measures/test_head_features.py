@@ -19,8 +19,7 @@ def pairing() -> Subject:
 
 
 def test_planted_heads_carry_their_symbols_and_nothing_else(pairing) -> None:
-    batch = pairing.task.sample(400, seed=1)
-    table = head_features(pairing, batch).set_index(["feature", "head"])
+    table = head_features(pairing, pairing.task.sample(400, seed=1)).set_index(["feature", "head"])
     for mine, other in ((0, 1), (1, 0)):
         name = "ab"[mine]
         assert table.loc[(name, mine), "variance"] == pytest.approx(1.0, abs=1e-6)
@@ -57,8 +56,7 @@ def test_a_constant_output_has_no_share_and_tells_nothing(pairing) -> None:
 def test_a_strangers_model_has_a_row_for_each_head(name) -> None:
     subject = standin(name)
     table = head_features(subject, subject.task.sample(120, seed=1))
-    heads = subject.model.cfg.n_layers * subject.model.cfg.n_heads
-    assert len(table) == heads
+    assert len(table) == subject.model.cfg.n_layers * subject.model.cfg.n_heads
     assert np.isfinite(table[["probe", "chance"]].to_numpy()).all()
     assert ((table["interchange"] >= 0) & (table["interchange"] <= 1)).all()
 

@@ -195,8 +195,7 @@ def test_head_weights_with_answers_everywhere_and_one_output(task, n_out) -> Non
     own = subject.model
     toward = own.W_U[:, 1] - own.W_U[:, 0] if n_out == 2 else own.W_U[:, 0]
     lengths = (own.W_O[0] @ toward).norm(dim=-1).detach()
-    found = heads.head_weights(subject)
-    np.testing.assert_allclose(found["weight"], lengths / lengths.sum(), rtol=1e-5)
+    np.testing.assert_allclose(heads.head_weights(subject)["weight"], lengths / lengths.sum(), rtol=1e-5)
 
 
 def test_one_output_has_the_area_of_its_own_ranks() -> None:
@@ -291,8 +290,7 @@ def test_with_the_skip_connection_the_rest_of_the_model_is_added(model, batch) -
     accuracy = float((logits.argmax(-1) == batch.labels).double().mean())
     alone = float(((logits - found.skip).argmax(-1) == batch.labels).double().mean())
     assert heads.learned_accuracy(found, group, with_skip=True) == accuracy
-    table = heads.group_metrics(found, found, [group], with_skip=True)
-    assert table["l_acc"].tolist() == [accuracy]
+    assert heads.group_metrics(found, found, [group], with_skip=True)["l_acc"].tolist() == [accuracy]
     far = torch.nn.functional.one_hot(batch.labels, 8) * 1e3 + found.skip  # where the rest alone decides
     rest = heads.HeadOutputs(found.z, found.contributions, found.bias, far.double(), found.labels)
     assert heads.learned_accuracy(rest, group, with_skip=True) == 1 > alone
@@ -304,8 +302,7 @@ def test_shares_are_taken_at_the_scale_of_the_final_norm() -> None:
     subject = standin("recall")
     batch = subject.task.sample(9, seed=4)
     _, cache = subject.model.run_with_cache(batch.tokens)
-    final = cache["resid_post", 1][:, -1].double()
-    scale = (final.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+    scale = (cache["resid_post", 1][:, -1].double().var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
     written = cache["z", 1][:, -1, 0].double() @ subject.model.W_O[1, 0].double()
     centered = (written - written.mean(-1, keepdim=True)) / scale * subject.model.ln_final.w.double()
     found = heads.head_outputs(subject, batch).contributions[:, 2]

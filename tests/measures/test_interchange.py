@@ -15,8 +15,7 @@ def test_cases_split_by_what_the_causal_model_says() -> None:
     changes, stays = split(wanted, own, before)
     assert changes.tolist() == [True, False, False, True]
     assert stays.tolist() == [False, False, True, False]
-    given = torch.tensor([1, 0, 0, 1])
-    found = Interchange.of(given, wanted, own, before, torch.arange(4))
+    found = Interchange.of(torch.tensor([1, 0, 0, 1]), wanted, own, before, torch.arange(4))
     assert (found.changes.n, found.changes.right) == (2, 1)
     assert (found.stays.n, found.stays.right) == (1, 1)
     assert found.accuracy == 0.5

@@ -41,8 +41,7 @@ def test_circuits_are_the_scores_and_the_direct_logits(model, batch) -> None:
     head = 3
     mine = scores[(scores["head"] == head) & (scores["query"] == "=") & (scores["key"] == "[BOS]")]["score"].item()
     assert mine == pytest.approx(float(cache["attn_scores", 0][0, head, at, 0]))
-    value = cache["v", 0][0, 0, head]
-    logits = (value @ model.W_O[0, head] @ model.W_U).detach().numpy()
+    logits = (cache["v", 0][0, 0, head] @ model.W_O[0, head] @ model.W_U).detach().numpy()
     table = direct[(direct["head"] == head) & (direct["source"] == "[BOS]")]
     np.testing.assert_allclose(table["logit"], logits, rtol=1e-9)
     assert table["token"].to_list() == list(model.task.vocabulary)
@@ -63,8 +62,7 @@ def test_counts_and_hooks_give_the_same_reweighted_outputs(model, batch, w01, w0
     hook = attention_ratios.attention_hook(model, batch, w01, w02)
     with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", hook)]):
         hooked = from_cache(model, batch, positions)
-    counted = from_counts(model, batch, w01, w02)
-    torch.testing.assert_close(counted, hooked, rtol=1e-10, atol=1e-11)
+    torch.testing.assert_close(from_counts(model, batch, w01, w02), hooked, rtol=1e-10, atol=1e-11)
 
 
 def test_the_hooked_pattern_has_the_ratios_and_sums_to_one(model, batch) -> None:
@@ -80,8 +78,7 @@ def test_the_hooked_pattern_has_the_ratios_and_sums_to_one(model, batch) -> None
 
 
 def test_a_sentence_without_the_attended_tokens_has_output_zero(model) -> None:
-    empty = model.task.sentences(torch.tensor([[0, 0, 3]]))
-    assert not from_counts(model, empty, 1.0, float("inf")).any()
+    assert not from_counts(model, model.task.sentences(torch.tensor([[0, 0, 3]])), 1.0, float("inf")).any()
 
 
 def test_a_clean_head_separates_perfectly_in_exact_arithmetic(model) -> None:
@@ -98,8 +95,7 @@ def test_a_clean_head_separates_perfectly_in_exact_arithmetic(model) -> None:
 def test_ablation_equals_a_hook_on_hook_z(model, mode) -> None:
     test, reference = sentences(model.task, 40, seed=8), sentences(model.task, 30, seed=9)
     table = interp.ablate_heads(model, [(3,), (0, 5)], mode=mode, inputs=test, reference=reference)
-    at = (reference.tokens == 4).int().argmax(1)
-    means = from_cache(model, reference, at).mean(0)
+    means = from_cache(model, reference, (reference.tokens == 4).int().argmax(1)).mean(0)
     for group, accuracy in zip([(3,), (0, 5)], table["accuracy"][1:]):
 
         def silence(z: torch.Tensor, hook: object, group: tuple[int, ...] = group) -> torch.Tensor:
@@ -119,8 +115,7 @@ def test_a_model_with_a_relu_readout_is_ablated_through_hooks() -> None:
         layers=[{"n_heads": 2, "d_head": 4}],
     )  # fmt: skip
     model = interp.build(spec, seed=1)
-    test = sentences(model.task, 8, seed=0)
-    table = interp.ablate_heads(model, "singles", inputs=test)
+    table = interp.ablate_heads(model, "singles", inputs=sentences(model.task, 8, seed=0))
     assert table["heads"].to_list() == [(), ("0.0",), ("0.1",)]
 
 
@@ -143,8 +138,7 @@ def test_bad_mode_and_models_without_circuits(model, batch) -> None:
     learned = interp.build(model.spec.replace(positions="learned", max_length=700))
     with pytest.raises(UnsupportedError, match="token-by-token circuits are exact only for one attention layer"):
         circuits.qk_circuit(learned)
-    ratios = attention_ratios.token_ratios(learned, batch=batch)
-    assert ratios.notna().all(axis=None)
+    assert attention_ratios.token_ratios(learned, batch=batch).notna().all(axis=None)
 
 
 def test_ratios_of_a_strangers_model_without_positions_are_exact(model, batch) -> None:

@@ -92,8 +92,7 @@ def test_what_would_be_ignored_is_refused(tmp_path: Path) -> None:
     """A model that has its task already is not mapped a second time, nor asked about another task in silence."""
     model = interp.build("histogram/dot-exact", T=5, L=4)
     words = {word: i for i, word in enumerate(model.task.vocabulary)}
-    path = interp.save(model, tmp_path / "own.safetensors")
-    for own in (model, path):
+    for own in (model, interp.save(model, tmp_path / "own.safetensors")):
         assert interp.load(own, task=Histogram(T=5, L=4)).task.ref == model.task.ref
         for more in ({"tokens": words}, {"outputs": {"1": 0}}, {"padding": "attend"}):
             with pytest.raises(InterpError, match="already has the ids of task histogram: leave out tokens, outputs"):
@@ -153,8 +152,7 @@ def test_an_input_that_is_half_the_samples_is_half_the_accuracy() -> None:
 
     def half(n: int, split: str = "test", seed: int = 0) -> interp.Batch:
         batch = plain(n, split, seed)
-        tokens = torch.where(torch.arange(n)[:, None] % 2 == 0, zeros.tokens, batch.tokens)
-        return task.batch(tokens)
+        return task.batch(torch.where(torch.arange(n)[:, None] % 2 == 0, zeros.tokens, batch.tokens))
 
     task.sample = half  # type: ignore[method-assign]
     with torch.no_grad():
@@ -179,8 +177,7 @@ def test_weights_that_a_task_declares_give_a_second_number() -> None:
 
 
 def test_intervals_count_rows_not_positions() -> None:
-    model = interp.build("histogram/dot-exact", T=32, L=10)
-    found = interp.accuracy(model, n=50)
+    found = interp.accuracy(interp.build("histogram/dot-exact", T=32, L=10), n=50)
     assert (found.rows, found.answers, found.accuracy) == (50, 500, 1.0)
     assert found.low == pytest.approx(50 / (50 + 1.959963984540054**2))  # Wilson's bound for 50 of 50
 

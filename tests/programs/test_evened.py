@@ -44,8 +44,7 @@ def test_a_head_without_query_and_values_never_read() -> None:
     program = Program(("a", "b", "c"), 4, False, steps, answer)
     for row in ("abbb", "acab", "cbca", "accb", "cccb"):
         assert function(program)([*row]) == program([*row]) == ("c" if row.count("c") > row.count("a") else "a")
-    nothing = steps[1].mapped({"h": torch.zeros(1, 1, 3).double()})
-    assert nothing.tolist() == [[[0.0] * 3]]
+    assert steps[1].mapped({"h": torch.zeros(1, 1, 3).double()}).tolist() == [[[0.0] * 3]]
 
 
 def test_words() -> None:

@@ -52,8 +52,7 @@ def test_of_one_variable_alone_the_largest_share_is_tried() -> None:
     plain = replace(PROGRAM, answer=replace(ANSWER, weights=(weights,)))
     program = with_step(plain, replace(WEIGHING, weights=(weights, WEIGHING.weights[1])))
     assert program is not None
-    less = minimal(program, tried(PROGRAM), {"head 0.0", "head 0.1", "MLP 0"}, {})
-    assert less.answer == ANSWER
+    assert minimal(program, tried(PROGRAM), {"head 0.0", "head 0.1", "MLP 0"}, {}).answer == ANSWER
 
 
 def wider(*steps: Step | Answer) -> Program:
@@ -87,8 +86,7 @@ def test_inputs_that_go_are_tried_together_on_the_model() -> None:
     """The majority of three copies of a token: any one may come from elsewhere, but not any two."""
     mine = tuple(tuple(0.0 if i == k else NEVER for k in range(3)) for i in range(3))
     copies = [Head(f"copy {n}", "position", "position", mine, "token", f"head 0.{n}") for n in range(3)]
-    names = tuple(one.name for one in copies)
-    most = Table("most", names, (0, 0, 0, 1, 0, 1, 1, 1), ("a", "b"), "MLP 0")
+    most = Table("most", tuple(one.name for one in copies), (0, 0, 0, 1, 0, 1, 1, 1), ("a", "b"), "MLP 0")
     program = Program(("a", "b"), 3, True, (*copies, most), replace(ANSWER, of=("most",), values=("a", "b")))
     of = tried(program)
     assert not any(of.matters(Part(0), "in", [f"head 0.{n}"]) for n in range(3))

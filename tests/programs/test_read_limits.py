@@ -59,10 +59,8 @@ def test_answers_without_sums() -> None:
 
 def test_soft_attention_is_evened() -> None:
     """Its shares by themselves do not tell how often the own token occurs, since others have several weights."""
-    model = interp.build("histogram/dot-softmax-exact", T=5, L=4)
-    subject = Subject.of(model)
-    found = explain_subject(subject, "exact")
-    assert found.level == "explained"
+    subject = Subject.of(interp.build("histogram/dot-softmax-exact", T=5, L=4))
+    assert explain_subject(subject, "exact").level == "explained"
     population = everything(subject.task)
     reading = decompile(Running.of(subject, population.batch))
     program = by_limits(reading, population)

@@ -40,8 +40,7 @@ def test_a_readout_by_its_neurons_is_the_model() -> None:
 def test_a_model_without_such_neurons_has_none() -> None:
     subject = Subject.of(interp.build("algorithmic/induction-exact"))
     population = sample(subject.task, 50)
-    reading = decompile(Running.of(subject, population.batch))
-    assert by_neurons(reading, population) is None
+    assert by_neurons(decompile(Running.of(subject, population.batch)), population) is None
 
 
 def test_neurons_that_other_positions_show_are_kept() -> None:

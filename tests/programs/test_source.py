@@ -57,8 +57,7 @@ def test_matrices_that_are_mostly_zero_are_written_in_short(shift: int) -> None:
     assert names["ANSWER_WEIGHTS_0"] == dict(zip(words, rows))
     assert names["answer"](["3", "39", "7"]) == program(["3", "39", "7"]) == str(7 + shift)
     dense = tuple(tuple(1.0 + weight for weight in row) for row in rows)
-    full = replace(program, answer=replace(program.answer, weights=(dense,)))
-    assert "sparse" not in source(full)
+    assert "sparse" not in source(replace(program, answer=replace(program.answer, weights=(dense,))))
 
 
 def test_words() -> None:

@@ -30,8 +30,7 @@ def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(("parameters", "threads"), [(SMALL, 1), (SMALL + 1, 2)])
 def test_only_small_models_get_one(parameters: int, threads: int) -> None:
-    model = torch.nn.Linear(parameters, 1, bias=False, device="meta")
-    with threads_for(model):
+    with threads_for(torch.nn.Linear(parameters, 1, bias=False, device="meta")):
         assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == 2
 

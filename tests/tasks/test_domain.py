@@ -88,8 +88,7 @@ def test_where_rows_cannot_be_remembered_an_order_is_asked_for(monkeypatch: pyte
 
 def test_rows_of_several_lengths_are_told_apart() -> None:
     """Those of a language, padded: 0 and 00 are two strings; each again is found, wherever it stands."""
-    task = Parity(length=3, shortest=1)
-    assert sum(map(len, every_input(task, 4))) == 14
+    assert sum(map(len, every_input(Parity(length=3, shortest=1), 4))) == 14
 
 
 def test_max_of_k_in_all_orders_of_its_chunks() -> None:

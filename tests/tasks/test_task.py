@@ -166,8 +166,7 @@ def test_batches() -> None:
     assert batch.attention_mask.tolist() == [[True] * 4, [True, True, False, False], [False] * 4]
     assert len(batch[:2]) == 2
     assert batch[torch.tensor([2])].lengths.tolist() == [0]
-    moved = batch.to("cpu")
-    assert moved.tokens.equal(batch.tokens)
+    assert batch.to("cpu").tokens.equal(batch.tokens)
     assert len(Sums().sample(0)) == 0
 
 

@@ -59,8 +59,7 @@ def test_the_formula_of_this_file_is_the_forward_pass() -> None:
     for counts in ((0, 0, 0), (3, 4, 2), (1, 0, 0), (5, 5, 5), (0, 1, 9)):
         body = [symbol for symbol, number in zip((1, 2, 3), counts) for _ in range(number)]
         full, _ = forward(made.spec, made.weights.tensors, [0, *body, 4])
-        found = logits_at_equals(weights(8), *(np.array(number) for number in counts))
-        close(found, full[-1], atol=1e-12)
+        close(logits_at_equals(weights(8), *(np.array(number) for number in counts)), full[-1], atol=1e-12)
 
 
 def test_its_weights_are_the_construction_s() -> None:
@@ -88,8 +87,7 @@ def test_cases_by_the_model(body: str, answer: str) -> None:
 def test_samples_of_every_split(split: str) -> None:
     model, batch = construct("count01/minimal").model(), TASK.sample(200, split, seed=5)
     assert model.predict(batch.tokens).equal(batch.labels)
-    logits = model(batch.tokens)
-    assert (logits[torch.arange(200), batch.lengths - 2].argmax(1) == EOS).all()
+    assert (model(batch.tokens)[torch.arange(200), batch.lengths - 2].argmax(1) == EOS).all()
 
 
 # ---------------------------------------------------------------- its ranges

@@ -109,8 +109,7 @@ def test_data_sets() -> None:
         "validation": 1500,
         "test": 1500,
     }
-    small = TASK.dataset("test")
-    assert TASK.counts(small.tokens).equal(TASK.dataset_counts("test"))
+    assert TASK.counts(TASK.dataset("test").tokens).equal(TASK.dataset_counts("test"))
     assert not Count01(data_seed=1).dataset_counts("test").equal(TASK.dataset_counts("test"))
 
 
@@ -133,8 +132,7 @@ def test_boxes_enumerate_each_triple_once() -> None:
 
 def test_classes_ask_for_the_answer_and_the_end() -> None:
     batch = TASK.sentences(torch.tensor([[1, 2, 0], [0, 0, 0], [3, 1, 2]]), seed=0)
-    classes = TASK.classes(batch)
-    for row, length, wanted in zip(batch.tokens, batch.lengths, classes, strict=True):
+    for row, length, wanted in zip(batch.tokens, batch.lengths, TASK.classes(batch), strict=True):
         at = row.tolist().index(EQUALS)
         assert at == int(length) - 3
         assert wanted[at] == row[at + 1]

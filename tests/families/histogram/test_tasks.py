@@ -72,8 +72,7 @@ def test_equal_arguments_give_equal_batches_and_splits_differ():
 @pytest.mark.parametrize("zero_class", [False, True])
 def test_labels_classes_and_answers(bos, zero_class):
     task = Histogram(T=6, L=6, bos=bos, zero_class=zero_class)
-    text = "1 2 4 4 2 2"
-    tokens = torch.tensor([task.parse("[BOS] " * bos + text)])
+    tokens = torch.tensor([task.parse("[BOS] " * bos + "1 2 4 4 2 2")])
     counts = [-1] * bos + [1, 3, 2, 2, 3, 3]
     assert task.counts(tokens).tolist() == [counts]
     batch = task.of_sequences(tokens[:, int(bos) :])
@@ -141,8 +140,6 @@ def test_bad_input():
 
 
 def test_the_task_is_known_by_name():
-    table = interp.list_tasks().set_index("name")
-    assert table.loc["histogram", "family"] == "histogram"
-    task = Histogram(T=8, bos=True)
-    assert dict(task.ref.parameters) == {"T": 8, "bos": True}
+    assert interp.list_tasks().set_index("name").loc["histogram", "family"] == "histogram"
+    assert dict(Histogram(T=8, bos=True).ref.parameters) == {"T": 8, "bos": True}
     assert np.isclose(float(sum(tasks.count_distribution("published", 10).values())), 1)

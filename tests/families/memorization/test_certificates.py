@@ -82,8 +82,7 @@ def test_a_margin_may_lose_the_bounds_of_two_logits() -> None:
 
 
 def test_a_model_that_is_right_everywhere() -> None:
-    task = kgram(N=4, M=4, k=2, concentration=1.0)
-    model = interp.build("memorization/theorem1", table=task, d_model=3)
+    model = interp.build("memorization/theorem1", table=kgram(N=4, M=4, k=2, concentration=1.0), d_model=3)
     found = interp.certify(model, max_kl=1e-6)
     assert (found.status, found.accuracy, found.n_errors, found.n_inputs) == ("certified", 1.0, 0, 16)
     assert found.worst_margin > found.rounding > 0
@@ -145,8 +144,7 @@ def test_longer_inputs_are_all_run() -> None:
 @pytest.mark.parametrize("change", [{"norm": "pre"}, {"normalizer": "none"}])
 def test_refusals(change: dict[str, str]) -> None:
     spec = memorization_spec(LOOKUP, 3, 2)
-    layer = spec.layers[0].model_copy(update=change)
-    model = interp.build(spec.replace(layers=(layer,)))
+    model = interp.build(spec.replace(layers=(spec.layers[0].model_copy(update=change),)))
     ((name, value),) = change.items()
     assert f"{name} = {value!r}" in (registered_methods()["every context of the table"].refusal(model) or "")
     assert method_for(model).name == "every input, as run"

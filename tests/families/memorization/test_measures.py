@@ -72,8 +72,7 @@ def test_heads_left_out() -> None:
     ("n", "k", "d", "heads"), [(4, 2, 3, 2), (4, 2, 6, 3), (3, 3, 5, 6), (5, 1, 3, 4), (5, 1, 7, 2)]
 )
 def test_the_attention_matrix_has_the_rank_of_erratum_5(n: int, k: int, d: int, heads: int) -> None:
-    task = kgram(N=n, M=4, k=k)
-    model = interp.build(memorization_spec(task, d, heads, dtype="float64"))
+    model = interp.build(memorization_spec(kgram(N=n, M=4, k=k), d, heads, dtype="float64"))
     draw(model, 0, dtype=torch.float64)
     found = measures.attention_matrix(model)
     assert found.rank == found.generic
@@ -82,8 +81,7 @@ def test_the_attention_matrix_has_the_rank_of_erratum_5(n: int, k: int, d: int, 
 
 
 def test_the_residual_stream_carries_d_associations_more() -> None:
-    task = lookup(N=10, M=10)
-    model = interp.build("memorization/capacity", table=task, d_model=3, n_heads=5, d_head=2)
+    model = interp.build("memorization/capacity", table=lookup(N=10, M=10), d_model=3, n_heads=5, d_head=2)
     found = measures.attention_matrix(model)
     assert (found.rank, found.rank_with_residual, found.generic) == (10, 13, None)
     assert measures.memorization(model).formula == 13

@@ -52,8 +52,7 @@ def test_a_model_with_an_mlp_and_a_comparison() -> None:
     recipe = interp.Training(init="torch")
     specs = [memorization_spec(SMALL, 3, 2, origin=recipe), memorization_spec(SMALL, 3, 1, d_mlp=4, origin=recipe)]
     models = [interp.build(spec) for spec in specs]
-    report = interp.analyze(models, sections=["accuracy", "table", "table_optimum"])
-    table = report.tables["comparison"]
+    table = interp.analyze(models, sections=["accuracy", "table", "table_optimum"]).tables["comparison"]
     assert list(table["certificate"]) == ["refuted", "refuted"]
     assert (table["above optimum"] > 0).all()
     assert "table_heads" in interp.analyze(models[0], sections=["table_heads"]).tables

@@ -81,8 +81,7 @@ def test_a_padded_row_is_the_reference_s(name: str) -> None:
     if name == "formula":
         return  # numpy_forward knows sinusoids only; positions have their own tests
     tokens, lengths = ragged()
-    logits = make(name)(tokens).detach()
-    for row, own, length in zip(logits, tokens, lengths, strict=True):
+    for row, own, length in zip(make(name)(tokens).detach(), tokens, lengths, strict=True):
         wanted, _ = forward(SPECS[name], weights(SPECS[name]), own[:length].tolist())
         np.testing.assert_allclose(row[:length], wanted, rtol=1e-10, atol=1e-10)
 
@@ -181,11 +180,9 @@ def test_hooks_act_on_fused_models() -> None:
 @EVERY
 def test_patterns_are_distributions_over_what_may_be_seen(name: str) -> None:
     model, (tokens, lengths) = make(name), ragged()
-    mask = (tokens != PAD).long()
-    _, cache = model.run_with_cache(tokens, attention_mask=mask)
+    _, cache = model.run_with_cache(tokens, attention_mask=(tokens != PAD).long())
     for block in range(2):
-        pattern = cache[f"blocks.{block}.attn.hook_pattern"].detach()
-        for row, length in zip(pattern, lengths, strict=True):
+        for row, length in zip(cache[f"blocks.{block}.attn.hook_pattern"].detach(), lengths, strict=True):
             assert (row[..., length:] == 0).all()
             if SPECS[name].direction == "causal":
                 assert (row.triu(1) == 0).all()

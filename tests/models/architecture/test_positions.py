@@ -75,8 +75,7 @@ def test_the_model_holds_the_formula(name: str) -> None:
 def test_formulas_are_rounded_once() -> None:
     """sin and cos of float32 angles are wrong in the fourth digit at position 10,000; ours are right to the last."""
     n = 10_000
-    spec = SPEC.replace(positions="sinusoidal", dtype="float32")
-    model = interp.TaskModel(spec)
+    model = interp.TaskModel(SPEC.replace(positions="sinusoidal", dtype="float32"))
     found = model.pos_embed(torch.zeros(1, n, dtype=torch.long))[0]
     angles = torch.arange(n, dtype=torch.float64)
     assert found.dtype == torch.float32

@@ -29,8 +29,7 @@ class Largest(interp.Task):
     n_out = 4
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
-        generator = torch.Generator().manual_seed(seed)
-        digits = torch.randint(0, 4, (n, 5), generator=generator)
+        digits = torch.randint(0, 4, (n, 5), generator=torch.Generator().manual_seed(seed))
         tokens = torch.cat([digits, torch.full((n, 1), 4)], 1)
         return interp.Batch(tokens, torch.full((n,), 6), digits.amax(1))
 

@@ -130,8 +130,7 @@ def test_gradients_are_finite_differences(name: str) -> None:
 
 
 def test_a_frozen_embedding_is_not_trained() -> None:
-    spec = SPECS["count01"].replace(embedding="frozen")
-    model = interp.TaskModel(spec)
+    model = interp.TaskModel(SPECS["count01"].replace(embedding="frozen"))
     model(rows()).sum().backward()
     assert model.embed.W_E.grad is None
     assert "embed.W_E" in model.state_dict()
@@ -148,8 +147,7 @@ def test_a_seed_fixes_all_weights_and_no_global_generator(name: str, monkeypatch
     one(rows())
     assert torch.get_rng_state().equal(states[0])
     assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
-    pairs = zip(one.named_parameters(), again.parameters(), other.parameters(), strict=True)
-    for (key, x), y, z in pairs:
+    for (key, x), y, z in zip(one.named_parameters(), again.parameters(), other.parameters(), strict=True):
         assert x.equal(y)
         constant = key.rsplit(".", 1)[-1].startswith(("b", "_b")) or key.endswith(".w")  # 0 and 1, whatever the seed
         assert x.equal(z) == constant

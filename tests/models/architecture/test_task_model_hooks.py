@@ -121,8 +121,7 @@ def test_names_filter_and_plain_caches() -> None:
 @EVERY
 def test_decompositions_sum_or_refuse(name: str) -> None:
     model, spec = make(name), SPECS[name]
-    tokens = rows()
-    logits, cache = model.run_with_cache(tokens)
+    logits, cache = model.run_with_cache(rows())
     last = cache[f"blocks.{len(spec.layers) - 1}.hook_resid_post"]
     if not spec.additive_residual:
         for helper in (

@@ -68,8 +68,7 @@ def test_a_native_bridge_is_loaded_as_it_runs(name: str) -> None:
 
 def test_a_bridge_with_a_part_of_its_own_is_refused() -> None:
     bridge = native(eps=0.25)
-    part = bridge.blocks[0].mlp
-    hook = part.register_forward_hook(lambda module, given, out: 2 * out)
+    hook = bridge.blocks[0].mlp.register_forward_hook(lambda module, given, out: 2 * out)
     with pytest.raises(UnsupportedError, match=r"eps = 0\.25, .*cannot be converted: logits differ"):
         interp.load(bridge, task=First())
     hook.remove()

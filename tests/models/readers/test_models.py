@@ -87,8 +87,7 @@ def test_rounding_in_the_original_refuses_no_conversion(dtype: str | None) -> No
     """A mean of 30 in the position embedding vanishes in the first norm, with two digits of float32."""
     made = original("gpt2, tied")
     made.transformer.wpe.weight.data += 30
-    ids = {"a": 0, "b": 1, "c": 2}
-    model = interp.load(made, task=Majority(), tokens=ids, dtype=dtype)
+    model = interp.load(made, task=Majority(), tokens={"a": 0, "b": 1, "c": 2}, dtype=dtype)
     found = interp.check_conversion(made, model)
     assert found.difference < 1e-12 < 1e-5 < found.rounding
     assert interp.check_conversion(lambda rows: made(rows).logits, model).precision == "float32"

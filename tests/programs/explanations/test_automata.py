@@ -34,8 +34,7 @@ def test_an_external_model_agrees_with_its_automaton(name, longest) -> None:
     tokens = batch.tokens[:, strings.before : strings.before + longest]
     given = subject.answers(batch)
     given = given if given.ndim == 1 else given[:, -1]
-    mine = [subject.task.answer_words.index(found.model.answer(row)) for row in tokens]
-    assert mine == given.tolist()
+    assert [subject.task.answer_words.index(found.model.answer(row)) for row in tokens] == given.tolist()
     assert found.task.states < found.model.states or found.different == 0
 
 

@@ -47,8 +47,7 @@ def rows_of(setting: Setting, n: int = 40) -> interp.Batch:
 def by_source(quantity: Quantity, batch: interp.Batch, row: int, position: int) -> Any:
     """The value that the source of a program computes."""
     names: dict[str, Any] = {}
-    program = Rule(quantity.setting, "same", (quantity,))
-    exec(program.source, names)
+    exec(Rule(quantity.setting, "same", (quantity,)).source, names)
     tokens = [quantity.setting.vocabulary[t] for t in batch.tokens[row, : batch.lengths[row]].tolist()]
     return names["answer"](tokens, position)
 

@@ -64,8 +64,7 @@ def test_the_never_rule_does_not_explain_rare_answers() -> None:
     """One string in 256: a constant would be right on 99.6%."""
     answers = np.zeros(256, dtype=int)
     answers[0b01101001] = 1
-    rule = searched(answers, strings(), most=3)
-    assert rule is None
+    assert searched(answers, strings(), most=3) is None
 
 
 @pytest.mark.parametrize(

@@ -138,10 +138,9 @@ def test_a_part_that_reads_more_is_said() -> None:
     assert "MLP 0 and the readout read more than the program says: with the rest of what they read" in both.sentence
     assert one.sentence.startswith("Imitated: ")
     assert Explanation.from_json(both.to_json()) == both
-    part = replace(FOUND, more=one.more).sentence
     assert (
         "MLP 0 reads more than its description says: with the rest of what it reads taken from another input, 0.5000 of"
-        in part
+        in replace(FOUND, more=one.more).sentence
     )
 
 
@@ -267,8 +266,7 @@ def test_parts_that_stand_in_for_each_other_are_said_to() -> None:
 
 def test_a_part_whose_mean_alone_changes_nothing_is_used() -> None:
     """Its values do: see `relevance.used`."""
-    said = how(replace(FOUND, parts=(replace(PARTS[0], without=1.0, moved=0.75), *PARTS[1:])))
-    assert said.startswith(
+    assert how(replace(FOUND, parts=(replace(PARTS[0], without=1.0, moved=0.75), *PARTS[1:]))).startswith(
         f"{USED}With one of head 0.1 and MLP 0 alone at its mean, 0.1250 to 0.5000 of the answers stay. "
         "With head 0.0 alone at its mean, all of the answers stay; with its values at other positions, 0.7500. Heads"
     )
@@ -289,8 +287,7 @@ def test_a_page_has_a_line_for_each_step() -> None:
     assert page.split("\n\n")[:2] == [
         "Explained in part.", f"1. Head 0.0 {READS}.\n2. Head 0.1 reads the position.",
     ]  # fmt: skip
-    words = page.replace("1. ", "").replace("2. ", "").split()
-    assert sorted(words) == sorted(summary(found).split())
+    assert sorted(page.replace("1. ", "").replace("2. ", "").split()) == sorted(summary(found).split())
 
 
 def test_nothing_is_said_of_parts_that_do_nothing() -> None:
@@ -306,8 +303,7 @@ def test_without_anything_the_reason_is_said() -> None:
 
 def test_only_a_program_is_compared_with_the_parameters() -> None:
     setting = Setting(("a", "b"), (), True, ("a", "b"))
-    rule = Rule(setting, "same", (Quantity(setting, "place", (0,)),))
-    found = replace(FOUND, rule=rule)
+    found = replace(FOUND, rule=Rule(setting, "same", (Quantity(setting, "place", (0,)),)))
     size = "a rule for the answers with 1 constant, which is not read from the model's parts"
     assert found.size == size
     assert f"\n\nA{size[1:]}.\n\n" in str(found)

@@ -11,8 +11,7 @@ from interp.programs.explanations.explanation import _known, shipped, weights_ha
 
 
 def test_a_zoo_model_has_its_explanation() -> None:
-    found = shipped(Subject.of(interp.load("algorithmic/max-of-k")))
-    assert found.level == "explained"
+    assert shipped(Subject.of(interp.load("algorithmic/max-of-k"))).level == "explained"
 
 
 def test_other_weights_have_none() -> None:

@@ -17,8 +17,7 @@ def test_a_language_says_its_letters() -> None:
     subject = Subject.of(interp.build("languages/parity"))
     found = Strings.of(subject)
     assert found.alphabet == ("0", "1")
-    batch = torch.cat([part.tokens for part in found.all(3)])
-    assert torch.equal(batch, subject.task.enumerate(3).tokens)
+    assert torch.equal(torch.cat([part.tokens for part in found.all(3)]), subject.task.enumerate(3).tokens)
     assert found.longest(subject, 1_000_000) == 19
 
 
@@ -89,8 +88,7 @@ def test_the_length_of_strings_is_without_their_marks() -> None:
     found = Strings.of(subject)
     assert (found.alphabet, found.marks, found.fixed) == (("a", "b"), 1, 8)
     assert found.longest(subject, 1_000_000) == 8
-    said = answers(subject, found, 2)
-    assert said.task[2].tolist() == [2, 1, 1, 0]  # aa, ab, ba, bb behind the mark
+    assert answers(subject, found, 2).task[2].tolist() == [2, 1, 1, 0]  # aa, ab, ba, bb behind the mark
 
 
 @pytest.mark.parametrize("length", [1, 2])

@@ -37,8 +37,7 @@ def study(layers: int = 1, heads: int = 1, d_vocab: int = 5, length: int = 3, **
     task = SimpleNamespace(d_vocab=d_vocab, cyclic={}, splits=("test",), sample=lambda *_, **__: interp.Batch(
         tokens, torch.full((2,), length), torch.zeros(2, dtype=torch.long)))  # fmt: skip
     model = SimpleNamespace(cfg=SimpleNamespace(n_layers=layers, n_heads=heads, **more))
-    subject = Mock(spec=Subject, model=model, task=task)
-    return Mock(spec=Study, model=model, task=task, subject=subject)
+    return Mock(spec=Study, model=model, task=task, subject=Mock(spec=Subject, model=model, task=task))
 
 
 @pytest.mark.parametrize(

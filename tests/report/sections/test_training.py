@@ -35,8 +35,7 @@ def test_the_curve_travels_with_the_checkpoint(tmp_path: Path) -> None:
     report = Report("one")
     fill(Study(Subject.of(loaded)), report, ["training"])
     assert report.facts["final_loss"] == 0.125
-    again = interp.load(interp.save(loaded, tmp_path / "two.safetensors"))
-    assert len(training_curve(again)) == 3
+    assert len(training_curve(interp.load(interp.save(loaded, tmp_path / "two.safetensors")))) == 3
 
 
 def test_without_history() -> None:

@@ -42,8 +42,7 @@ def test_heads_alone_or_the_model_alone_fill_the_figure(head, name):
 def test_error_shares_near_the_boundary():
     frame = pd.DataFrame({"difference": range(-50, 51), "inputs": 200, "errors": 0})
     frame.loc[frame["difference"] == 2, "errors"] = 50
-    figure = error_by_difference(frame, margin=3)
-    zeros, ones = figure.data
+    zeros, ones = error_by_difference(frame, margin=3).data
     assert zeros.x.tolist() == [-3, -2, -1, 0]
     assert ones.x.tolist() == [1, 2, 3, 4, 5]
     assert ones.y.tolist() == [0, 0.25, 0, 0, 0]

@@ -51,8 +51,7 @@ def test_heads_have_one_name_in_tables() -> None:
     assert for_a_page(alone)["head"].tolist() == ["0.3", "0.12"]
     layered = pd.DataFrame({"layer": [0, 1], "head": [3, 0]})
     assert for_a_page(layered).to_dict("list") == {"head": ["0.3", "1.0"]}
-    groups = pd.DataFrame({"heads": [(3,), (0, 1)]})
-    assert for_a_page(groups)["heads"].tolist() == ["0.3", "0.0, 0.1"]
+    assert for_a_page(pd.DataFrame({"heads": [(3,), (0, 1)]}))["heads"].tolist() == ["0.3", "0.0, 0.1"]
     named = pd.DataFrame({"head": ["1.2"], "layer": [1]})
     assert for_a_page(named).equals(named)
 

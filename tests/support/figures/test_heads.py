@@ -52,8 +52,7 @@ def test_ratios_that_a_logarithm_cannot_show_stand_at_the_edge():
     assert (dots["failed"].x[0], dots["failed"].y[0]) == (1e-12, 1e12)
     assert "w01 0, w02 inf" in dots["failed"].customdata[0]
     assert figure.layout.xaxis.range[0] < -12
-    sides = {label.text: label.xanchor for label in figure.layout.annotations}
-    assert sides == {
+    assert {label.text: label.xanchor for label in figure.layout.annotations} == {
         "0.0": "left",
         "0.1": "right",
         "0.2": "center",

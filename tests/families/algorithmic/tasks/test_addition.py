@@ -85,16 +85,14 @@ def test_features_by_hand() -> None:
     """95 + 7 = 102: 5 + 7 leave 2 and carry 1; 9 + 0 + 1 pass it on; the last digit is that carry, two places old."""
     task = Addition(digits=2)
     batch = task.batch(torch.tensor([task.parse("5 9 + 7 0 = 2 0")]))
-    found = {name: value[0, task.read_places].tolist() for name, value in task.features(batch).items()}
-    assert found == {
+    assert {name: value[0, task.read_places].tolist() for name, value in task.features(batch).items()} == {
         "answer": [2, 0, 1],
         "digit_sum": [12, 9, 0],
         "carry_in": [0, 1, 1],
         "carry_out": [1, 1, 0],
         "chain_length": [0, 1, 2],
     }
-    whole = task.features(batch)["digit_sum"][0].tolist()
-    assert whole == [12, 9, -1, 12, 9, 12, 9, 0]
+    assert task.features(batch)["digit_sum"][0].tolist() == [12, 9, -1, 12, 9, 12, 9, 0]
 
 
 @pytest.mark.parametrize(("base", "order"), [(2, "least"), (3, "most"), (10, "least")])

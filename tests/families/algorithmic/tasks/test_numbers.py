@@ -197,8 +197,7 @@ def test_features_by_hand() -> None:
     assert found["is_largest"].tolist() == [[1, 0, 1, 0], [0, 1, 0, 0]]
     assert ADD.features(ADD.batch(torch.tensor([[3, 4, 7], [3, 3, 7]])))["carries"].tolist() == [1, 0]
     assert ADD.cyclic == {"residues": tuple("0123456")}
-    row = INDUCTION.batch(torch.tensor([[9, 7, 2, 7]]))
-    found = INDUCTION.features(row)
+    found = INDUCTION.features(INDUCTION.batch(torch.tensor([[9, 7, 2, 7]])))
     assert found["distance"].tolist() == [[-1, -1, -1, 2]]
     assert found["previous"].tolist() == [[-1, 9, 7, 2]]
     found = BRACKETS.features(BRACKETS.encode(["())(", "(()"]))

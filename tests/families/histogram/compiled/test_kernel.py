@@ -217,8 +217,7 @@ def counts_of(tokens: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_drawn_sequences_have_the_exact_distribution(sampler: str) -> None:
     T, L, n = 12, 6, 20_000
-    kernel = Kernel("lin", T, L, 2, 2, L, sampler=sampler)
-    tokens = kernel.draw(1, n)
+    tokens = Kernel("lin", T, L, 2, 2, L, sampler=sampler).draw(1, n)
     plain = np.array([one_sequence(sampler, T, L, np.random.default_rng([2, i])) for i in range(4000)])
     for count, share in count_distribution(sampler, L).items():
         for sample in (tokens, plain):
@@ -244,8 +243,7 @@ def test_positions_are_shuffled_independently_of_the_counts() -> None:
 def test_seeds_fix_the_sequences_and_neighbors_are_independent() -> None:
     kernel = Kernel("lin", 32, 10, 2, 2, 11)
     assert np.array_equal(kernel.draw(5, 100), kernel.draw(5, 100))
-    agreement = (kernel.draw(5, 2000) == kernel.draw(6, 2000)).mean()
-    assert agreement == pytest.approx(1 / 32, abs=0.01)
+    assert (kernel.draw(5, 2000) == kernel.draw(6, 2000)).mean() == pytest.approx(1 / 32, abs=0.01)
     assert kernel.draw(2**64 - 1, 1).shape == (1, 10)
 
 

@@ -47,8 +47,7 @@ def two_token_sequences(T, L):
 def leads(model, built, sequences, dtype=np.float64):
     """By how much the right logit leads over the best other one, (n, L)."""
     logits = forward(model, built.tensors, sequences, dtype)
-    length = sequences.shape[1]
-    right = (counts(sequences) - (logits.shape[-1] == length))[..., None]
+    right = (counts(sequences) - (logits.shape[-1] == sequences.shape[1]))[..., None]
     others = logits.copy()
     np.put_along_axis(others, right, -np.inf, -1)
     return np.take_along_axis(logits, right, -1)[..., 0] - others.max(-1)

@@ -55,8 +55,7 @@ def test_the_spec_builds_the_same_model_again(tmp_path, model, variant):
     file = tmp_path / "model.toml"
     file.write_text(made.spec.to_toml())
     assert interp.ModelSpec.from_toml(file) == made.spec
-    path = interp.save(again, tmp_path / "model.safetensors")
-    loaded = interp.load(path)
+    loaded = interp.load(interp.save(again, tmp_path / "model.safetensors"))
     assert loaded.spec == made.spec
     assert loaded.embed.W_E.equal(again.embed.W_E)
 

@@ -168,8 +168,7 @@ def test_neurons_of_an_inventory_and_of_a_relation():
     assert inventory["tokens"].isna().sum() == 2  # the two neurons that fill up
     assert (inventory["favorite"][:8] == inventory["neuron"][:8].astype(str)).all()
     assert tokens_per_neuron(inventory) == pytest.approx(1)
-    relation = neuron_selectivity(build("dot"))
-    assert relation["tokens"][0] == pytest.approx(8, rel=1e-3)
+    assert neuron_selectivity(build("dot"))["tokens"][0] == pytest.approx(8, rel=1e-3)
     hidden = counting.hidden_by_count(build("dot"), n=300)
     assert hidden["activation"].to_numpy() == pytest.approx(hidden["count"].to_numpy())
 

@@ -93,8 +93,7 @@ def test_a_model_that_does_not_count():
 
 
 def test_the_parts_add_up_and_the_weights_are_the_attention():
-    model = interp.build("histogram/bos-softmax-exact", T=8, L=5)
-    counter = CountingModel.of(model)
+    counter = CountingModel.of(interp.build("histogram/bos-softmax-exact", T=8, L=5))
     run = counter.run(flat_sample(counter.task, 50, 0))
     parts = decompose(counter, run)
     torch.testing.assert_close(parts.own + parts.weights + parts.contents, run.mixed[run.read])

@@ -42,8 +42,7 @@ def brute_force(kind, arrays, T, L, W, b):
 
 def random_model(kind, T, L, d, seed, spread=1.0):
     rng = np.random.default_rng(seed)
-    rows = T + kind.startswith("bos")
-    arrays = {"E": spread * rng.normal(size=(rows, d))}
+    arrays = {"E": spread * rng.normal(size=(T + kind.startswith("bos"), d))}
     if kind.startswith("lin"):
         arrays["W_mix"] = rng.normal(size=(L, L))
     else:

@@ -107,8 +107,7 @@ def test_mirror_attention_leaks_at_most_a_sixteenth() -> None:
     made = construct("languages/palindrome", "mirror")
     for length in (1, 2, 11, 150):
         _, cache = made.model().run_with_cache(made.task.strings(1, length).tokens)
-        pattern = cache["blocks.0.attn.hook_pattern"][0, 0]
-        assert pattern.flip(1).diagonal().min() >= 15 / 16
+        assert cache["blocks.0.attn.hook_pattern"][0, 0].flip(1).diagonal().min() >= 15 / 16
 
 
 def test_a_fixed_tolerance_accepts_just_what_the_errata_predict() -> None:

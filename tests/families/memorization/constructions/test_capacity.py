@@ -33,8 +33,7 @@ def test_so_many_associations_are_right(n, heads, d_head, d) -> None:
 
 def test_one_association_more_is_not_in_the_heads() -> None:
     """Off the chosen contexts nothing is promised: with two outputs as good as random, about half are wrong."""
-    task = lookup(N=30, M=30, seed=0)
-    numbers = capacity(task, 3, 4, 3).weights.numbers
+    numbers = capacity(lookup(N=30, M=30, seed=0), 3, 4, 3).weights.numbers
     assert numbers["associations"] == 15
     assert numbers["memorized"] < 15 + 0.2 * 885
 

@@ -131,8 +131,7 @@ def test_erratum_16_entropy_zero_is_memorized_at_d_2():
     angles = 2 * np.pi * np.arange(12) / 12
     W_U = np.stack([np.cos(angles), np.sin(angles)])
     p = np.eye(12)
-    expected = {1: 1.72, 10: 0.43, 30: 0.035, 100: 3e-6}
-    for lam, loss in expected.items():
+    for lam, loss in {1: 1.72, 10: 0.43, 30: 0.035, 100: 3e-6}.items():
         assert kl_rows(p, lam * W_U.T @ W_U)[0] == pytest.approx(loss, rel=0.05)
     with pytest.raises(InterpError, match="no finite lambda"):
         lookup_construction(as_table(p), unembedding=W_U)

@@ -22,8 +22,7 @@ def variance(p, values):
 def test_least_squares_is_the_truncated_svd():
     table = dirichlet_table(9, 6, seed=0)
     logs = np.log(table.conditional)
-    centered = logs - logs.mean(axis=1, keepdims=True)
-    left, values, right = np.linalg.svd(centered)
+    left, values, right = np.linalg.svd(logs - logs.mean(axis=1, keepdims=True))
     expected = left[:, :3] * values[:3] @ right[:3]
     found = least_squares(table, 3)
     close(found.logits, expected, atol=1e-12)
@@ -55,8 +54,7 @@ def test_lemma_2_the_minimizer_as_printed():
         for i in range(n):
             p = table.conditional[i]
             C = np.diag(p) - np.outer(p, p)
-            printed = np.linalg.solve(W_U @ C @ W_U.T, W_U @ C @ np.log(p))
-            close(found.W_E[i], printed, atol=1e-8)
+            close(found.W_E[i], np.linalg.solve(W_U @ C @ W_U.T, W_U @ C @ np.log(p)), atol=1e-8)
             P = W_U.T @ np.linalg.inv(W_U @ C @ W_U.T) @ W_U @ C
             close(P @ P, P, atol=1e-8)
             close(P @ np.ones(m), 0, atol=1e-8)
@@ -72,8 +70,7 @@ def test_lemma_2_the_minimizer_as_printed():
 def test_ones_in_the_row_space_change_nothing():
     # erratum 13: the Gram matrix is singular, the divergence the same as without that direction.
     table = dirichlet_table(20, 10, seed=4)
-    rng = np.random.default_rng(0)
-    W_U = rng.normal(size=(3, 10))
+    W_U = np.random.default_rng(0).normal(size=(3, 10))
     with_ones = np.vstack([W_U + 2.0, np.ones((1, 10))])
     without = weighted_least_squares(table, W_U=W_U)
     assert weighted_least_squares(table, W_U=with_ones).kl == pytest.approx(without.kl, abs=1e-12)
@@ -83,8 +80,7 @@ def test_peaked_rows_stay_accurate():
     # Probabilities down to 1e-12: the fit still reproduces an exactly representable target in every direction.
     p = np.array([[0.6, 0.4 - 2e-12, 1e-12, 1e-12]])
     W_U = np.array([[1.0, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1]])
-    W_E = wls_embeddings(p, np.log(p), W_U)
-    fitted = W_E @ W_U
+    fitted = wls_embeddings(p, np.log(p), W_U) @ W_U
     np.testing.assert_allclose(fitted - fitted[:, :1], np.log(p) - np.log(p)[:, :1], rtol=1e-6)
 
 

@@ -54,8 +54,7 @@ def test_erratum_2_proposition_1_is_false_without_stationarity():
     table = sticky_chain()
     assert not proposition1_applies(table)
     claimed = rank_d_optimum(table, 1).kl
-    averaged = position_priors(table, 50).mean(axis=0)
-    reached = rank_d_optimum(table, 1, prior=averaged).kl
+    reached = rank_d_optimum(table, 1, prior=position_priors(table, 50).mean(axis=0)).kl
     assert claimed > 0.01
     assert reached < claimed / 10
     still = as_table(table, stationary_prior(table.conditional, 4, 1))

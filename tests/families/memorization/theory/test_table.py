@@ -59,8 +59,7 @@ def test_a_table_is_checked_copied_and_frozen():
 
 
 def test_float32_rounding_is_accepted_and_rows_then_sum_to_one():
-    rows = torch.softmax(torch.randn(7, 50, generator=torch.Generator().manual_seed(0)), dim=1)
-    table = as_table(rows)
+    table = as_table(torch.softmax(torch.randn(7, 50, generator=torch.Generator().manual_seed(0)), dim=1))
     close(table.conditional.sum(axis=1), 1, atol=1e-15)
 
 
