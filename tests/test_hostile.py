@@ -46,22 +46,18 @@ def training(**recipe: Any) -> dict[str, Any]:
     return {"kind": "training", **recipe}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "self = 1\n", "d_model = " + "9" * 5000, "x = " + "[" * 1000 + "]" * 1000,
-        "x = " + "[" * 100_000 + "]" * 100_000, "x = " + "{a=" * 900 + "1" + "}" * 900,
-        "\n".join(f"field{i} = 1" for i in range(20_000)), "x" * 5000 + " = 1",
-        "d_model = 'a'\nb = '" + "z" * 100_000 + "'", "schema = " + "9" * 30, "d_model = 1e999",
-        "#" * 2**21,
-        "[task]\nname = '" + "z" * 5000 + "'\n",
-        "d_model = 4\nlayers = [{d_head = 2}]\ntask = {name = '" + "z" * 5000 + "'}",
-        "d_model = 4\nlayers = [{d_head = 2}]\ntask = {name = 'count01'}\npositions = '" + "q" * 5000 + "'",
-        "d_model = 4\nlayers = [{d_head = 2}]\ntask = {name = 'count01', parameters = {self = 1}}",
-        "d_model = 4\nlayers = [{d_head = 2}]\ntask = {name = 'count01', data_seed = 18446744073709551616}",
-    ],
-    ids=range(16),
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "self = 1\n", "d_model = " + "9" * 5000, "x = " + "[" * 1000 + "]" * 1000,
+    "x = " + "[" * 100_000 + "]" * 100_000, "x = " + "{a=" * 900 + "1" + "}" * 900,
+    "\n".join(f"field{i} = 1" for i in range(20_000)), "x" * 5000 + " = 1",
+    "d_model = 'a'\nb = '" + "z" * 100_000 + "'", "schema = " + "9" * 30, "d_model = 1e999",
+    "#" * 2**21,
+    "[task]\nname = '" + "z" * 5000 + "'\n",
+    "d_model = 4\nlayers = [{d_head = 2}]\ntask = {name = '" + "z" * 5000 + "'}",
+    "d_model = 4\nlayers = [{d_head = 2}]\ntask = {name = 'count01'}\npositions = '" + "q" * 5000 + "'",
+    "d_model = 4\nlayers = [{d_head = 2}]\ntask = {name = 'count01', parameters = {self = 1}}",
+    "d_model = 4\nlayers = [{d_head = 2}]\ntask = {name = 'count01', data_seed = 18446744073709551616}",
+], ids=range(16))  # fmt: skip
 def test_specs_on_disk(tmp_path: Path, text: str) -> None:
     (tmp_path / "m.toml").write_text(text)
     refused(lambda: interp.build(tmp_path / "m.toml"))
@@ -93,16 +89,12 @@ def test_specs_as_json(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "content",
-    [
-        lambda: {"a": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)},
-        lambda: {"embed.W_E": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])},
-        lambda: {}, lambda: {f"t{i}": torch.ones(1) for i in range(2000)}, lambda: {"n" * 5000: torch.ones(1)},
-        lambda: {"embed.W_E": torch.ones(3).to(torch.float8_e4m3fn)}, lambda: None,
-    ],
-    ids=range(7),
-)  # fmt: skip
+@pytest.mark.parametrize("content", [
+    lambda: {"a": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)},
+    lambda: {"embed.W_E": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])},
+    lambda: {}, lambda: {f"t{i}": torch.ones(1) for i in range(2000)}, lambda: {"n" * 5000: torch.ones(1)},
+    lambda: {"embed.W_E": torch.ones(3).to(torch.float8_e4m3fn)}, lambda: None,
+], ids=range(7))  # fmt: skip
 def test_state_dicts(tmp_path: Path, content: Callable[[], Any]) -> None:
     torch.save(content(), tmp_path / "a.pt")
     refused(lambda: interp.load(tmp_path / "a.pt", spec=spec()))
@@ -126,14 +118,11 @@ def test_checkpoints_of_strange_names(tmp_path: Path, names: list[str]) -> None:
     refused(lambda: interp.load(tmp_path / "s.safetensors"), "s.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("shape", "contexts", "dtype", "largest"),
-    [
-        ((0, 0), (0, 1), torch.float64, None), ((3, 2), (3, 1), torch.float8_e4m3fn, None),
-        ((3, 2), (3, 1), torch.float64, 10**15), ((3, 2), (3, 1), torch.float64, -1),
-        ((3, 2), (3, 0), torch.float64, None), ((3, 2), (3, 200), torch.float64, None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("shape", "contexts", "dtype", "largest"), [
+    ((0, 0), (0, 1), torch.float64, None), ((3, 2), (3, 1), torch.float8_e4m3fn, None),
+    ((3, 2), (3, 1), torch.float64, 10**15), ((3, 2), (3, 1), torch.float64, -1),
+    ((3, 2), (3, 0), torch.float64, None), ((3, 2), (3, 200), torch.float64, None),
+])  # fmt: skip
 def test_tables_of_tasks(shape: Any, contexts: Any, dtype: torch.dtype, largest: int | None) -> None:
     tables = {
         "conditional": (torch.ones(shape) / max(1, shape[-1])).to(dtype),

@@ -105,14 +105,11 @@ def test_what_rounding_may_do_is_asked_for_and_taken_off(monkeypatch: pytest.Mon
         assert found.worst_margin == pytest.approx(least - error, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("changed", "sentence"),
-    [
-        ("label", "labels '2 0 1 =' differently from its multiset"),
-        ("twice", "lists the multiset of '0 0 0 =' twice"),
-        ("orders", "fewer inputs like '0 1 2 =' than its multiset says"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "sentence"), [
+    ("label", "labels '2 0 1 =' differently from its multiset"),
+    ("twice", "lists the multiset of '0 0 0 =' twice"),
+    ("orders", "fewer inputs like '0 1 2 =' than its multiset says"),
+])  # fmt: skip
 def test_multisets_that_do_not_decide_the_labels_are_refused(changed: str, sentence: str) -> None:
     """One word of 27 has another label, though its sorted form has not; or the multisets are wrong."""
 

@@ -30,15 +30,12 @@ def test_what_is_open_has_no_margin() -> None:
     assert part.margin == 0.5
 
 
-@pytest.mark.parametrize(
-    ("reads", "wrong_after", "taken"),
-    [
-        (1, None, 10),  # 10 sets of 100 each are the steps of .01 s
-        (2, None, 6),  # half of them for this read, and the step that goes beyond
-        (5, None, 3),
-        (1, 2, 3),  # known to be wrong at the second: a twentieth of all steps is left for counting
-    ],
-)
+@pytest.mark.parametrize(("reads", "wrong_after", "taken"), [
+    (1, None, 10),  # 10 sets of 100 each are the steps of .01 s
+    (2, None, 6),  # half of them for this read, and the step that goes beyond
+    (5, None, 3),
+    (1, 2, 3),  # known to be wrong at the second: a twentieth of all steps is left for counting
+])  # fmt: skip
 def test_each_read_may_use_its_share(reads: int, wrong_after: int | None, taken: int) -> None:
     budget, tally = Sets(0.01), ReadTally(10**6, at=0)
     assert budget.steps == 0.01 * places_search.OPERATIONS_A_SECOND

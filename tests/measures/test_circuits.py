@@ -40,14 +40,11 @@ def small(**layer: object) -> interp.TaskModel:
 
 
 @pytest.mark.skipif(find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 4 has fewer parts")
-@pytest.mark.parametrize(
-    ("changes", "which", "reason"),
-    [
-        ({"use_qk_norm": True, "normalization_type": "RMS"}, ("QK",), "queries and keys are normalized"),
-        ({"clip_qkv": 0.5}, ("QK", "OV"), "are clipped"),
-        ({"post_embedding_ln": True}, ("QK", "OV"), "a norm follows the embedding"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "which", "reason"), [
+    ({"use_qk_norm": True, "normalization_type": "RMS"}, ("QK",), "queries and keys are normalized"),
+    ({"clip_qkv": 0.5}, ("QK", "OV"), "are clipped"),
+    ({"post_embedding_ln": True}, ("QK", "OV"), "a norm follows the embedding"),
+])  # fmt: skip
 def test_circuits_that_are_no_tables_of_tokens_are_refused(changes, which, reason) -> None:
     fields = {**standin("balance").model.cfg.to_dict(), **changes}
     with quiet_construction():

@@ -191,14 +191,11 @@ def test_contributions_to_named_answers() -> None:
         direct_logit_attribution(interp.build("languages/parity"), answer="yes")
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "says"),
-    [
-        ("count01/minimal", {}, "the logit of the right answer minus that of its best rival, mean"),
-        ("languages/parity", {}, "the output (its negative where the right answer needs it below 0), mean"),
-        ("languages/palindrome", {"variant": "binary", "tolerance": 0.5}, "the distance of the output from its tol"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "says"), [
+    ("count01/minimal", {}, "the logit of the right answer minus that of its best rival, mean"),
+    ("languages/parity", {}, "the output (its negative where the right answer needs it below 0), mean"),
+    ("languages/palindrome", {"variant": "binary", "tolerance": 0.5}, "the distance of the output from its tol"),
+])  # fmt: skip
 def test_the_title_says_what_is_divided_among_parts(name: str, options: dict, says: str) -> None:
     model = interp.build(name, **options)
     assert says in direct_logit_attribution(model, model.task.sample(3)).title

@@ -71,15 +71,12 @@ def test_a_stock_model_with_own_tokens_generates_in_the_task_s() -> None:
     assert generate(subject, batch).tokens.equal(generate(model, batch).tokens)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("count01/minimal", "read at one position"),
-        ("algorithmic/max-of-k-exact", "read at one position"),
-        ("histogram/dot-exact", "not tokens of its vocabulary"),
-        ("algorithmic/induction-exact", "are not at the end"),
-    ],
-)
+@pytest.mark.parametrize(("name", "words"), [
+    ("count01/minimal", "read at one position"),
+    ("algorithmic/max-of-k-exact", "read at one position"),
+    ("histogram/dot-exact", "not tokens of its vocabulary"),
+    ("algorithmic/induction-exact", "are not at the end"),
+])  # fmt: skip
 def test_tasks_with_answers_that_are_not_adjacent_are_refused(name: str, words: str) -> None:
     model = interp.build(name)
     with pytest.raises(UnsupportedError, match=words):

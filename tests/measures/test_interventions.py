@@ -119,14 +119,11 @@ def test_a_model_with_a_relu_readout_is_ablated_through_hooks() -> None:
     assert table["heads"].to_list() == [(), ("0.0",), ("0.1",)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"w01": 0.0}, "w01 = 0.0 must be a ratio above 0"), ({"w01": -1.0}, "must be a ratio above 0"),
-        ({"w01": float("nan")}, "must be a ratio above 0"), ({"w01": float("inf")}, "cannot both be inf"),
-        ({"tokens": ("0", "1", "x")}, "unknown token of task count01 'x'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    ({"w01": 0.0}, "w01 = 0.0 must be a ratio above 0"), ({"w01": -1.0}, "must be a ratio above 0"),
+    ({"w01": float("nan")}, "must be a ratio above 0"), ({"w01": float("inf")}, "cannot both be inf"),
+    ({"tokens": ("0", "1", "x")}, "unknown token of task count01 'x'"),
+])  # fmt: skip
 def test_bad_ratios_are_one_sentence(model, batch, arguments, sentence) -> None:
     with pytest.raises(InterpError, match=sentence):
         interp.reweight_attention(model, train=batch, test=batch, **arguments)

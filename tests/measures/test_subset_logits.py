@@ -98,16 +98,13 @@ def test_blocks_and_samples() -> None:
 CONTRIBUTIONS, BIAS, LABELS = model(4, rows=10)
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"contributions": CONTRIBUTIONS * np.nan}, "contributions has 200 values that are NaN"),
-        ({"contributions": CONTRIBUTIONS[0]}, "(rows, heads, classes) is needed"),
-        ({"columns": (2, 4)}, "no row has the label 4"),
-        ({"labels": np.full(10, 2)}, "every row has the label 2"),
-        ({"subsets": [()]}, "empty"),
-    ],
-)
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"contributions": CONTRIBUTIONS * np.nan}, "contributions has 200 values that are NaN"),
+    ({"contributions": CONTRIBUTIONS[0]}, "(rows, heads, classes) is needed"),
+    ({"columns": (2, 4)}, "no row has the label 4"),
+    ({"labels": np.full(10, 2)}, "every row has the label 2"),
+    ({"subsets": [()]}, "empty"),
+])  # fmt: skip
 def test_bad_input(change: dict, sentence: str) -> None:
     usual = {"contributions": CONTRIBUTIONS, "bias": BIAS, "labels": LABELS, "columns": (2, 3), "subsets": [(0,)]}
     with pytest.raises(InterpError) as error:

@@ -89,18 +89,15 @@ def test_a_spec_that_claims_a_construction_is_held_to_it() -> None:
         zoo.build(exact.replace(origin=Construction(name="count01/minimal", arguments=(("N", 7),))))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (("count01/minimal", {"M": 3}), "known: N, n_max"), (("count01/minimal", {"variant": "big"}), "no variants"),
-        (("count01/minimal", {"N": 2}), "N = 2"), (("count01/minimal", {"dtype": "int8"}), "int8"),
-        ((SPEC, {"N": 3}), "N"), ((SPEC, {"variant": "x"}), "variant"),
-        (("count01/minmal", {}), "did you mean 'count01/minimal'"), (("none.toml", {}), "no such file: none.toml"),
-        ((SPEC.replace(max_length=5), {}), "max_length"), ((SPEC.replace(readout_at="+"), {}), "readout_at"),
-        ((SPEC.replace(positions="spiral", direction="bidirectional"), {}), "spiral"),
-        ((SPEC.replace(task=TaskRef(name="count")), {}), "did you mean 'count01'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "word"), [
+    (("count01/minimal", {"M": 3}), "known: N, n_max"), (("count01/minimal", {"variant": "big"}), "no variants"),
+    (("count01/minimal", {"N": 2}), "N = 2"), (("count01/minimal", {"dtype": "int8"}), "int8"),
+    ((SPEC, {"N": 3}), "N"), ((SPEC, {"variant": "x"}), "variant"),
+    (("count01/minmal", {}), "did you mean 'count01/minimal'"), (("none.toml", {}), "no such file: none.toml"),
+    ((SPEC.replace(max_length=5), {}), "max_length"), ((SPEC.replace(readout_at="+"), {}), "readout_at"),
+    ((SPEC.replace(positions="spiral", direction="bidirectional"), {}), "spiral"),
+    ((SPEC.replace(task=TaskRef(name="count")), {}), "did you mean 'count01'"),
+])  # fmt: skip
 def test_build_refuses_in_one_sentence(arguments: tuple[Any, dict[str, Any]], word: str) -> None:
     with pytest.raises(InterpError) as error:
         zoo.build(arguments[0], **arguments[1])
@@ -184,18 +181,15 @@ def test_the_default_is_seed_0_unless_the_toml_says_otherwise(models: Path) -> N
         zoo.load("count01/small")
 
 
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [
-        ("count01/smal", "did you mean 'count01/small'"),
-        ("count01/small/seed-1", "did you mean 'count01/small/seed-10' or"),
-        ("small", "did you mean 'count01/small'"), ("xyz", "`interp models` lists all"),
-        ("../models/count01/small", "no model"), ("count01/../count01/small", "no model"),
-        ("count01/small/..", "no model"), ("count01//small", "no model"), ("/etc/passwd/x", "no model"),
-        ("count01/.hidden", "no model"), ("", "no model"), ("gone.safetensors", "no such file: gone.safetensors"),
-        ("gone.pt", "no such file: gone.pt"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "word"), [
+    ("count01/smal", "did you mean 'count01/small'"),
+    ("count01/small/seed-1", "did you mean 'count01/small/seed-10' or"),
+    ("small", "did you mean 'count01/small'"), ("xyz", "`interp models` lists all"),
+    ("../models/count01/small", "no model"), ("count01/../count01/small", "no model"),
+    ("count01/small/..", "no model"), ("count01//small", "no model"), ("/etc/passwd/x", "no model"),
+    ("count01/.hidden", "no model"), ("", "no model"), ("gone.safetensors", "no such file: gone.safetensors"),
+    ("gone.pt", "no such file: gone.pt"),
+])  # fmt: skip
 def test_unknown_names_say_what_was_tried(models: Path, name: str, word: str) -> None:
     with pytest.raises(InterpError) as error:
         zoo.load(name)

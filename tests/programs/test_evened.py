@@ -53,14 +53,11 @@ def test_words() -> None:
     assert answer_words(HOW_OFTEN) == f"The answer follows from the weight of its own token in {even}."
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        (HEAD, replace(EVEN, scores=((0.0,) * 3,) * 3), OWN), (HEAD, replace(EVEN, of=("head 0.0",)), OWN),
-        (replace(HEAD, total=True), EVEN, OWN), (replace(HEAD, scaled=True), EVEN, OWN),
-        (replace(HEAD, key="", scores=((0.0,),) * 3), replace(EVEN, scores=((0.0,),) * 3), OWN),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("wrong", [
+    (HEAD, replace(EVEN, scores=((0.0,) * 3,) * 3), OWN), (HEAD, replace(EVEN, of=("head 0.0",)), OWN),
+    (replace(HEAD, total=True), EVEN, OWN), (replace(HEAD, scaled=True), EVEN, OWN),
+    (replace(HEAD, key="", scores=((0.0,),) * 3), replace(EVEN, scores=((0.0,),) * 3), OWN),
+])  # fmt: skip
 def test_only_soft_heads_that_read_their_keys(wrong: Any) -> None:
     with pytest.raises(InterpError, match="even must have the scores of a head with softmax that reads its keys"):
         replace(HOW_OFTEN, steps=wrong)

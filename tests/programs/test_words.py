@@ -20,15 +20,12 @@ def said(weights: Sequence[float], key: str = "token", brief: bool = True) -> st
     return step_words(program, head, brief).removeprefix("attends ").removesuffix("and reads the token").rstrip(" ,")
 
 
-@pytest.mark.parametrize(
-    ("weights", "words"),
-    [
-        ((0.2, 1, 0.1, 0.1), "most to position 1"), ((1, 0.2, 0.1, 0.1), "most to the first position"),
-        ((0.1, 1, 1, 0.1), "most to positions 1 and 2"), ((0.1, *[1] * 5, 0.1), "most to positions 1 to 5"),
-        ((0.1, 1, 0.1, *[1] * 5), "most to 6 of 8 positions"), ((1, 0.6) * 5, "more to the even positions"),
-        ((0.6, 1) * 5, "more to the odd positions"), ((0.7, 1, 0.7, 0.7), "more to position 1"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("weights", "words"), [
+    ((0.2, 1, 0.1, 0.1), "most to position 1"), ((1, 0.2, 0.1, 0.1), "most to the first position"),
+    ((0.1, 1, 1, 0.1), "most to positions 1 and 2"), ((0.1, *[1] * 5, 0.1), "most to positions 1 to 5"),
+    ((0.1, 1, 0.1, *[1] * 5), "most to 6 of 8 positions"), ((1, 0.6) * 5, "more to the even positions"),
+    ((0.6, 1) * 5, "more to the odd positions"), ((0.7, 1, 0.7, 0.7), "more to position 1"),
+])  # fmt: skip
 def test_positions_are_not_quoted_like_tokens(weights: Sequence[float], words: str) -> None:
     assert said(weights, "position") == f"to positions by their position, {words}"
 
@@ -43,16 +40,13 @@ def test_weights_are_given_at_positions_and_of_tokens() -> None:
     assert said((0.5, *[1] * 6, 0.2), brief=False).endswith("(weights 'a' 0.5, 'h' 0.2, all others 1)")
 
 
-@pytest.mark.parametrize(
-    ("weights", "words"),
-    [
-        ((1, 1, 1, 0.1, 0.1, 0.1, 0.1, 0.1), "to positions by their token, most to each 'a', 'b' or 'c'"),
-        ((1, 1, 1, 1, 1, 1, 0.1, 0.1), "to positions by their token, least to each 'g' or 'h'"),
-        ((1, 1, 1, 1, 1, 1, 1, 0.8), "to positions by their token, less to each 'h'"),
-        ((1, 1, 1.02, 1, 1, 0.98, 1, 1), "almost evenly to all positions that it sees"),
-        ((1, 1, 1, 1, 1, 1, 0.95, 0), "to positions by their token"),
-    ],
-)
+@pytest.mark.parametrize(("weights", "words"), [
+    ((1, 1, 1, 0.1, 0.1, 0.1, 0.1, 0.1), "to positions by their token, most to each 'a', 'b' or 'c'"),
+    ((1, 1, 1, 1, 1, 1, 0.1, 0.1), "to positions by their token, least to each 'g' or 'h'"),
+    ((1, 1, 1, 1, 1, 1, 1, 0.8), "to positions by their token, less to each 'h'"),
+    ((1, 1, 1.02, 1, 1, 0.98, 1, 1), "almost evenly to all positions that it sees"),
+    ((1, 1, 1, 1, 1, 1, 0.95, 0), "to positions by their token"),
+])  # fmt: skip
 def test_long_lists_say_what_is_left_out_of_them(weights: Sequence[float], words: str) -> None:
     assert said(weights) == words
 

@@ -28,22 +28,19 @@ def metas(figure: go.Figure) -> list[dict[str, str]]:
     return [trace.get("meta", {}) for trace in content["data"]]
 
 
-@pytest.mark.parametrize(
-    ("figure", "wanted"),
-    [
-        (figures.bars(FRAME, "part", "value"), [{"heads": "x"}]),
-        (figures.heatmap(np.eye(2), "ab", ["head 0.1", "head 0.2"], "key", "head", "v"), [{"heads": "y"}]),
-        (figures.heatmap(np.eye(2), [3, 1], [3, 1], "head", "head", "v"), [{"heads": "y"}]),
-        (figures.bars(pd.DataFrame({"head": ["3 failed", "1 mixed"], "v": [1, 2]}), "head", "v"), [{"heads": "x"}]),
-        (figures.bars(pd.DataFrame({"head": [0, 1], "v": [1, 2]}), "head", "v"), [{"heads": "x"}]),
-        (figures.circuit(CELLS), [{"head": "0.3"}, {"head": "1.0"}]),
-        (figures.lines(FRAME.assign(of="QK of head 0.1"), "part", "value", "of"), [{"head": "0.1"}]),
-        (head_plane(PLANE, NONE, None, 7), [{"head": "0.7"}, {"head": "0.7"}]),
-        (head_planes_grid(PLANE, NONE, notes={7: "s-acc 1"}), [{"head": "0.7"}, {"head": "0.7"}]),
-        (figures.bars(pd.DataFrame({"size": [1, 2], "v": [1, 2]}), "size", "v", x_title="heads in a group"), [{}]),
-        (figures.heatmap(np.eye(2), "ab", "ab", "token", "token", "cosine"), [{}]),
-    ],
-)
+@pytest.mark.parametrize(("figure", "wanted"), [
+    (figures.bars(FRAME, "part", "value"), [{"heads": "x"}]),
+    (figures.heatmap(np.eye(2), "ab", ["head 0.1", "head 0.2"], "key", "head", "v"), [{"heads": "y"}]),
+    (figures.heatmap(np.eye(2), [3, 1], [3, 1], "head", "head", "v"), [{"heads": "y"}]),
+    (figures.bars(pd.DataFrame({"head": ["3 failed", "1 mixed"], "v": [1, 2]}), "head", "v"), [{"heads": "x"}]),
+    (figures.bars(pd.DataFrame({"head": [0, 1], "v": [1, 2]}), "head", "v"), [{"heads": "x"}]),
+    (figures.circuit(CELLS), [{"head": "0.3"}, {"head": "1.0"}]),
+    (figures.lines(FRAME.assign(of="QK of head 0.1"), "part", "value", "of"), [{"head": "0.1"}]),
+    (head_plane(PLANE, NONE, None, 7), [{"head": "0.7"}, {"head": "0.7"}]),
+    (head_planes_grid(PLANE, NONE, notes={7: "s-acc 1"}), [{"head": "0.7"}, {"head": "0.7"}]),
+    (figures.bars(pd.DataFrame({"size": [1, 2], "v": [1, 2]}), "size", "v", x_title="heads in a group"), [{}]),
+    (figures.heatmap(np.eye(2), "ab", "ab", "token", "token", "cosine"), [{}]),
+])  # fmt: skip
 def test_heads_are_known_by_name(figure: go.Figure, wanted: list[dict[str, str]]) -> None:
     assert metas(figure) == wanted
 

@@ -53,14 +53,11 @@ def study(arguments: Arguments) -> Report:
     return report
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ([], "About heads."),
-        (["--quick"], "Quick run, smaller than the study. About heads."),
-        (["--smoke"], "Smoke run"),
-    ],
-)
+@pytest.mark.parametrize(("options", "says"), [
+    ([], "About heads."),
+    (["--quick"], "Quick run, smaller than the study. About heads."),
+    (["--smoke"], "Smoke run"),
+])  # fmt: skip
 def test_a_smaller_run_says_so(
     options: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

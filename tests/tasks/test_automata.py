@@ -55,23 +55,20 @@ def step_of(change: Callable[[Any, int, int, Any], Any]) -> Callable[[Automaton]
     return lambda one: replace(one, step=lambda s, p, t: change(s, p, t, one.step(s, p, t)))
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda one: replace(one, order=one.order[1:]), "each of a row once"),
-        (lambda one: replace(one, order=(*one.order[:-1], 0)), "each of a row once"),
-        (lambda one: replace(one, reads=()), "gives no answer"),
-        (lambda one: replace(one, reads=one.reads[:1] * 2), "two answers"),
-        (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], after=99))), "rows have 8"),
-        (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 7))), "an output"),
-        (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 1))), "otherwise"),
-        (lambda one: replace(one, reads=one.reads[:-1]), "otherwise"),
-        (step_of(lambda s, p, t, then: None), "no row to the end"),
-        (step_of(lambda s, p, t, then: None if p == 0 and t == 2 else then), "81 inputs, but its automata make 54"),
-        (step_of(lambda s, p, t, then: 0 if p == 2 and t == 4 else then), "162"),
-        (step_of(lambda s, p, t, then: 1 if p == 0 and t == 2 else then), "not an input"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "reason"), [
+    (lambda one: replace(one, order=one.order[1:]), "each of a row once"),
+    (lambda one: replace(one, order=(*one.order[:-1], 0)), "each of a row once"),
+    (lambda one: replace(one, reads=()), "gives no answer"),
+    (lambda one: replace(one, reads=one.reads[:1] * 2), "two answers"),
+    (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], after=99))), "rows have 8"),
+    (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 7))), "an output"),
+    (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 1))), "otherwise"),
+    (lambda one: replace(one, reads=one.reads[:-1]), "otherwise"),
+    (step_of(lambda s, p, t, then: None), "no row to the end"),
+    (step_of(lambda s, p, t, then: None if p == 0 and t == 2 else then), "81 inputs, but its automata make 54"),
+    (step_of(lambda s, p, t, then: 0 if p == 2 and t == 4 else then), "162"),
+    (step_of(lambda s, p, t, then: 1 if p == 0 and t == 2 else then), "not an input"),
+])  # fmt: skip
 def test_an_automaton_that_is_not_the_task_is_refused(change: Callable[[Automaton], Automaton], reason: str) -> None:
     task = Changed(change)
     with pytest.raises((UnsupportedError, InterpError), match=reason):

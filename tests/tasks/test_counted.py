@@ -55,18 +55,15 @@ def test_a_certificate_names_the_counts_after_the_tokens() -> None:
     assert found.tables["frontier"].columns[0] == "count of '.'"
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"counted": ("b", "a")}, "does not declare three counted tokens"),
-        ({"contrast": None}, "does not declare"),
-        ({"count_ranges": {}}, "does not declare"),
-        ({"contrast": ("no", "yes")}, "labels .* otherwise"),
-        ({"counted": ("b", ".", "a")}, "labels .* otherwise"),
-        ({"readout": "all"}, "is read at 'all'"),
-        ({"example": None}, "gives no example"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "sentence"), [
+    ({"counted": ("b", "a")}, "does not declare three counted tokens"),
+    ({"contrast": None}, "does not declare"),
+    ({"count_ranges": {}}, "does not declare"),
+    ({"contrast": ("no", "yes")}, "labels .* otherwise"),
+    ({"counted": ("b", ".", "a")}, "labels .* otherwise"),
+    ({"readout": "all"}, "is read at 'all'"),
+    ({"example": None}, "gives no example"),
+])  # fmt: skip
 def test_declarations_that_are_missing_or_not_true(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UnsupportedError, match=sentence):
         shape_of(type("Changed", (Majority,), changes)())
@@ -144,15 +141,12 @@ def many(self: Majority, n: int, split: str = "test", seed: int = 0) -> Batch:
     return sentences(self, torch.full((n, 3), 9), seed)
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"sample": twice_marked}, r"samples '\^\^.*' in split 'test', but does not list it"),
-        ({"sample": many}, "samples .* but does not list it"),
-        ({"batch": flipped}, "labels .* otherwise"),
-        ({"batch": ordered}, "labels .* otherwise"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "sentence"), [
+    ({"sample": twice_marked}, r"samples '\^\^.*' in split 'test', but does not list it"),
+    ({"sample": many}, "samples .* but does not list it"),
+    ({"batch": flipped}, "labels .* otherwise"),
+    ({"batch": ordered}, "labels .* otherwise"),
+])  # fmt: skip
 def test_inputs_and_labels_that_the_declarations_do_not_describe(changes: dict[str, Any], sentence: str) -> None:
     """Each was certified on every count of the box."""
     task = type("Other", (Majority,), {**changes, "name": "counted-test-other", "__doc__": Majority.__doc__})()

@@ -51,20 +51,17 @@ def test_a_task_says_where_its_answers_start() -> None:
         Silent().sample(3)
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ({"answer": "aa"}, r"the answer 'aa' to 'a>' must end with the stop '\.' and contain it only there"),
-        ({"answer": "a.a."}, r"must end with the stop '\.' and contain it only there"),
-        ({"answer": ""}, r"must end with the stop '\.'"),
-        ({"answer": "aaaaa."}, "has 6 tokens, more than the 5 of generates.length"),
-        ({"answer": "a a."}, "gives 'a a.'; a space is not in the vocabulary"),
-        ({"answer": 3}, r"answer\('a>'\) gives 3, expected text"),
-        ({"question": "a"}, "'a' must end with '>' and contain it only there"),
-        ({"question": "a>a>"}, "'a>a>' must end with '>' and contain it only there"),
-        ({"question": 7}, r"questions\(\) gives 7, expected text"),
-    ],
-)
+@pytest.mark.parametrize(("said", "reason"), [
+    ({"answer": "aa"}, r"the answer 'aa' to 'a>' must end with the stop '\.' and contain it only there"),
+    ({"answer": "a.a."}, r"must end with the stop '\.' and contain it only there"),
+    ({"answer": ""}, r"must end with the stop '\.'"),
+    ({"answer": "aaaaa."}, "has 6 tokens, more than the 5 of generates.length"),
+    ({"answer": "a a."}, "gives 'a a.'; a space is not in the vocabulary"),
+    ({"answer": 3}, r"answer\('a>'\) gives 3, expected text"),
+    ({"question": "a"}, "'a' must end with '>' and contain it only there"),
+    ({"question": "a>a>"}, "'a>a>' must end with '>' and contain it only there"),
+    ({"question": 7}, r"questions\(\) gives 7, expected text"),
+])  # fmt: skip
 def test_answers_are_what_generates_describes(said: dict[str, object], reason: str) -> None:
     """An answer without its end would be called right where the model writes on behind it."""
 

@@ -85,13 +85,10 @@ def test_references_and_tasks_are_inverse() -> None:
     assert TASK.ref == TaskRef(name="base-test-sums")  # defaults are left out
 
 
-@pytest.mark.parametrize(
-    ("parameters", "word"),
-    [
-        ({"j": 1}, "'j'"), ({"k": 2.5}, "k = 2.5 must be an int"), ({"k": True}, "k = True"),
-        ({"flag": 1}, "flag = 1"), ({"word": 1}, "word = 1"), ({"rate": "1"}, "rate = '1'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("parameters", "word"), [
+    ({"j": 1}, "'j'"), ({"k": 2.5}, "k = 2.5 must be an int"), ({"k": True}, "k = True"),
+    ({"flag": 1}, "flag = 1"), ({"word": 1}, "word = 1"), ({"rate": "1"}, "rate = '1'"),
+])  # fmt: skip
 def test_parameters_are_checked(parameters: dict[str, Any], word: str) -> None:
     with pytest.raises(InterpError) as error:
         Sums(**parameters)

@@ -186,21 +186,18 @@ def test_seeds_of_different_purposes_differ() -> None:
     assert all(0 <= number < 2**63 for number in drawn)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"seeds": []}, "seeds is empty"),
-        ({"seeds": [1, 1]}, "holds a value twice"),
-        ({"seeds": [-1]}, "must be integers from 0"),
-        ({"snapshots": [9]}, "snapshot at epoch 9: the recipe has 4 epochs"),
-        ({"engine": "warp"}, "unknown engine 'warp'"),
-        ({"spec": small_spec(positions="learned", max_length=5)}, "count01-small have 2[0-9] tokens; max_length is 5$"),
-        (
-            {"spec": small_spec(task="parity", readout_at="last")},
-            r'parity has no fixed data set: train it with data="fresh", samples_per_epoch=...$',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    ({"seeds": []}, "seeds is empty"),
+    ({"seeds": [1, 1]}, "holds a value twice"),
+    ({"seeds": [-1]}, "must be integers from 0"),
+    ({"snapshots": [9]}, "snapshot at epoch 9: the recipe has 4 epochs"),
+    ({"engine": "warp"}, "unknown engine 'warp'"),
+    ({"spec": small_spec(positions="learned", max_length=5)}, "count01-small have 2[0-9] tokens; max_length is 5$"),
+    (
+        {"spec": small_spec(task="parity", readout_at="last")},
+        r'parity has no fixed data set: train it with data="fresh", samples_per_epoch=...$',
+    ),
+])  # fmt: skip
 def test_bad_input_is_one_sentence(arguments: dict, sentence: str) -> None:
     with pytest.raises(InterpError, match=sentence):
         train(**{"spec": small_spec(), "seeds": [0], **arguments})

@@ -134,18 +134,15 @@ def test_the_margin_of_the_paper_s_size() -> None:
     assert construct("count01/minimal").weights.margin == margin(8, 200)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "word"),
-    [
-        ({"N": 7}, "at most 100 2s, not n_max = 200; the smallest N that is enough is 8"),
-        ({"N": 8, "n_max": 247}, "at most 246"),
-        ({"N": 2}, "N = 2"),
-        ({"N": True}, "N = True"),
-        ({"N": 31}, "N = 31 is too large"),
-        ({"N": 26, "n_max": 200}, "too large"),
-        ({"n_max": 0}, "n_max = 0"),
-    ],
-)
+@pytest.mark.parametrize(("sizes", "word"), [
+    ({"N": 7}, "at most 100 2s, not n_max = 200; the smallest N that is enough is 8"),
+    ({"N": 8, "n_max": 247}, "at most 246"),
+    ({"N": 2}, "N = 2"),
+    ({"N": True}, "N = True"),
+    ({"N": 31}, "N = 31 is too large"),
+    ({"N": 26, "n_max": 200}, "too large"),
+    ({"n_max": 0}, "n_max = 0"),
+])  # fmt: skip
 def test_what_would_be_wrong_is_refused(sizes: dict[str, int], word: str) -> None:
     with pytest.raises(InterpError) as error:
         inspect.unwrap(minimal)(**sizes)  # past the type checks of the tests, as a user would meet it

@@ -152,18 +152,15 @@ def test_masks_and_rows_of_batches() -> None:
     assert TASK.classes(empty).shape == empty.tokens.shape
 
 
-@pytest.mark.parametrize(
-    ("call", "word"),
-    [
-        (lambda: TASK.sample(5, "tset"), "test"),
-        (lambda: TASK.sample(5, seed=-1), "seed = -1"),
-        (lambda: TASK.domain("all"), "all"),
-        (lambda: CountBox((3, 2), (0, 1), (0, 1)), "3..2"),
-        (lambda: TASK.token_id("3"), "'3'"),
-        (lambda: Count01(n=3), "n"),
-        (lambda: make_task("count1"), "count01"),
-    ],
-)
+@pytest.mark.parametrize(("call", "word"), [
+    (lambda: TASK.sample(5, "tset"), "test"),
+    (lambda: TASK.sample(5, seed=-1), "seed = -1"),
+    (lambda: TASK.domain("all"), "all"),
+    (lambda: CountBox((3, 2), (0, 1), (0, 1)), "3..2"),
+    (lambda: TASK.token_id("3"), "'3'"),
+    (lambda: Count01(n=3), "n"),
+    (lambda: make_task("count1"), "count01"),
+])  # fmt: skip
 def test_bad_input_is_one_sentence(call, word: str) -> None:
     with pytest.raises(InterpError) as error:
         call()

@@ -103,15 +103,12 @@ def test_enumeration():
     assert Histogram(T=32, L=5).n_inputs == 32**5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"T": 0}, "T = 0 must be an integer of at least 1"),
-        ({"L": 0}, "L = 0 must be"),
-        ({"sampler": "papr"}, "did you mean 'paper'"),
-        ({"bos": 1}, "bos = 1 must be a bool"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"T": 0}, "T = 0 must be an integer of at least 1"),
+    ({"L": 0}, "L = 0 must be"),
+    ({"sampler": "papr"}, "did you mean 'paper'"),
+    ({"bos": 1}, "bos = 1 must be a bool"),
+])  # fmt: skip
 def test_bad_parameters(arguments, message):
     with pytest.raises(interp.InterpError, match=message):
         Histogram(**arguments)

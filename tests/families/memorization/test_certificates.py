@@ -152,15 +152,12 @@ def test_refusals(change: dict[str, str]) -> None:
         method_for(interp.build(interp.ModelSpec(task={"name": "histogram"}, d_model=2, layers=({"d_head": 2},))))
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"batch": "one label"}, "labels '7 7' [0-9]+, which is not a most likely next token of its table"),
-        ({"prior": lambda task: task.table.prior * 3}, "sum"),
-        ({"conditional": lambda task: task.table.conditional * 2}, "sum"),
-        ({"contexts": lambda task: (task.table.contexts[0],) * len(task.table.contexts)}, "must all be different"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "sentence"), [
+    ({"batch": "one label"}, "labels '7 7' [0-9]+, which is not a most likely next token of its table"),
+    ({"prior": lambda task: task.table.prior * 3}, "sum"),
+    ({"conditional": lambda task: task.table.conditional * 2}, "sum"),
+    ({"contexts": lambda task: (task.table.contexts[0],) * len(task.table.contexts)}, "must all be different"),
+])  # fmt: skip
 def test_a_missing_table_and_foreign_labels_are_refused(changes: dict[str, Any], sentence: str) -> None:
     """One label of 400 was certified, because its margin was none of the smallest."""
     model = interp.load("memorization/lookup")

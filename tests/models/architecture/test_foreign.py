@@ -146,20 +146,17 @@ def changed(name: str, change: Callable[[Tensor], Any]) -> dict[str, Any]:
     return state | {name: change(state[name])}
 
 
-@pytest.mark.parametrize(
-    ("content", "word"),
-    [
-        (lambda: changed("embed.W_E", lambda t: t[:7]), "(7, 6)"),
-        (lambda: changed("embed.W_E", lambda t: t.float()), "float32"),
-        (lambda: changed("embed.W_E", lambda t: t * torch.nan), "not finite"),
-        (lambda: changed("embed.W_E", lambda t: t.tolist()), "'embed.W_E'"),
-        (lambda: changed("embed.W_E", lambda t: t.to_sparse()), "'embed.W_E'"),
-        (lambda: stock().state_dict() | {"ln_final.w": torch.ones(6)}, "ln_final.w"),
-        (lambda: stock().state_dict() | {1: torch.ones(6)}, "1"), (lambda: {}, "dict"),
-        (lambda: [torch.ones(1)], "list"), (lambda: torch.nn.Linear(2, 2), "without running code"),
-        (lambda: {"cfg": stock().cfg}, "without running code"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("content", "word"), [
+    (lambda: changed("embed.W_E", lambda t: t[:7]), "(7, 6)"),
+    (lambda: changed("embed.W_E", lambda t: t.float()), "float32"),
+    (lambda: changed("embed.W_E", lambda t: t * torch.nan), "not finite"),
+    (lambda: changed("embed.W_E", lambda t: t.tolist()), "'embed.W_E'"),
+    (lambda: changed("embed.W_E", lambda t: t.to_sparse()), "'embed.W_E'"),
+    (lambda: stock().state_dict() | {"ln_final.w": torch.ones(6)}, "ln_final.w"),
+    (lambda: stock().state_dict() | {1: torch.ones(6)}, "1"), (lambda: {}, "dict"),
+    (lambda: [torch.ones(1)], "list"), (lambda: torch.nn.Linear(2, 2), "without running code"),
+    (lambda: {"cfg": stock().cfg}, "without running code"),
+])  # fmt: skip
 def test_what_is_not_exactly_this_model_is_refused(tmp_path: Path, content: Callable[[], Any], word: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch about sparse tensors

@@ -139,20 +139,14 @@ def test_padding_is_masked_and_the_first_position_is_read() -> None:
 
 
 @pytest.mark.skipif(find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 4 has fewer parts")
-@pytest.mark.parametrize(
-    ("changes", "word"),
-    [
-        ({"positional_embedding_type": "shortformer"}, "shortformer"),
-        (
-            {"positional_embedding_type": "rotary", "rotary_dim": 4, "rotary_scaling_factor": 2.0},
-            "rotary_scaling_factor",
-        ),
-        ({"positional_embedding_type": "rotary", "rotary_dim": 4, "use_yarn_rope": True}, "use_yarn_rope"),
-        ({"d_mlp": 12, "act_fn": "gelu_fast"}, "gelu_fast"),
-        ({"scale_attn_by_inverse_layer_idx": True}, "inverse_layer"),
-        ({"attn_scores_soft_cap": 2.0}, "soft_cap"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "word"), [
+    ({"positional_embedding_type": "shortformer"}, "shortformer"),
+    ({"positional_embedding_type": "rotary", "rotary_dim": 4, "rotary_scaling_factor": 2.0}, "rotary_scaling_factor"),
+    ({"positional_embedding_type": "rotary", "rotary_dim": 4, "use_yarn_rope": True}, "use_yarn_rope"),
+    ({"d_mlp": 12, "act_fn": "gelu_fast"}, "gelu_fast"),
+    ({"scale_attn_by_inverse_layer_idx": True}, "inverse_layer"),
+    ({"attn_scores_soft_cap": 2.0}, "soft_cap"),
+])  # fmt: skip
 def test_what_no_spec_expresses_stays_under_study(changes: dict[str, Any], word: str) -> None:
     fields, own = made(**({"attn_only": "d_mlp" not in changes, "d_vocab_out": 4} | changes))
     assert word in (refusal(own) or "")
@@ -249,14 +243,11 @@ def test_weights_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
     assert len(str(error.value)) < 300
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"n_layers": 0}, "n_layers"), ({"n_heads": 2.5}, "n_heads"), ({"d_model": "8"}, "d_model"),
-        ({"dtype": "int8"}, "dtype"), ({"n_head": 2}, "did you mean 'n_heads'"),
-        ({"attention_dir": "sideways", "attn_only": True}, "sideways"), ({"act_fn": "reloo"}, "reloo.*gelu_new"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "words"), [
+    ({"n_layers": 0}, "n_layers"), ({"n_heads": 2.5}, "n_heads"), ({"d_model": "8"}, "d_model"),
+    ({"dtype": "int8"}, "dtype"), ({"n_head": 2}, "did you mean 'n_heads'"),
+    ({"attention_dir": "sideways", "attn_only": True}, "sideways"), ({"act_fn": "reloo"}, "reloo.*gelu_new"),
+])  # fmt: skip
 def test_bad_configs_are_refused_without_reprs(change: dict[str, Any], words: str) -> None:
     fields, own = made(**({"d_mlp": 12} if "act_fn" in change else {"attn_only": True}), d_vocab_out=4)
     with pytest.raises(InterpError, match=words) as error:

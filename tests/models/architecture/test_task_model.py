@@ -168,15 +168,12 @@ def test_deep_copies_are_independent(name: str) -> None:
     assert not twin(tokens).equal(before)
 
 
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        (lambda W: W.pop("unembed.W_U"), "missing unembed.W_U"),
-        (lambda W: W.update({"unembed.W": torch.zeros(1)}), "unexpected unembed.W"),
-        (lambda W: W.update({"unembed.b_U": torch.zeros(7)}), "(7,)"),
-        (lambda W: W["embed.W_E"].fill_(torch.nan), "not finite"),
-    ],
-)
+@pytest.mark.parametrize(("change", "word"), [
+    (lambda W: W.pop("unembed.W_U"), "missing unembed.W_U"),
+    (lambda W: W.update({"unembed.W": torch.zeros(1)}), "unexpected unembed.W"),
+    (lambda W: W.update({"unembed.b_U": torch.zeros(7)}), "(7,)"),
+    (lambda W: W["embed.W_E"].fill_(torch.nan), "not finite"),
+])  # fmt: skip
 def test_weights_that_do_not_fit(change: Any, word: str) -> None:
     weights = random_weights(SPECS["count01"])
     change(weights)
@@ -188,17 +185,14 @@ def test_weights_that_do_not_fit(change: Any, word: str) -> None:
 # ---------------------------------------------------------------- inputs
 
 
-@pytest.mark.parametrize(
-    ("tokens", "word"),
-    [
-        (torch.tensor([[0, 8]]), "8"),
-        (torch.tensor([[-1, 3]]), "-1"),
-        (torch.tensor([[0.0, 1.0]]), "float32"),
-        (torch.zeros(2, 3, 4, dtype=torch.long), "(2, 3, 4)"),
-        ("[BOS]01=", "str"),
-        ([0, 1], "list"),
-    ],
-)
+@pytest.mark.parametrize(("tokens", "word"), [
+    (torch.tensor([[0, 8]]), "8"),
+    (torch.tensor([[-1, 3]]), "-1"),
+    (torch.tensor([[0.0, 1.0]]), "float32"),
+    (torch.zeros(2, 3, 4, dtype=torch.long), "(2, 3, 4)"),
+    ("[BOS]01=", "str"),
+    ([0, 1], "list"),
+])  # fmt: skip
 def test_bad_tokens(tokens: Any, word: str) -> None:
     with pytest.raises(InterpError) as error:
         make("count01")(tokens)

@@ -71,14 +71,11 @@ def test_an_edited_pattern_is_the_pattern() -> None:
 
 
 @EVERY
-@pytest.mark.parametrize(
-    ("switch", "hook"),
-    [
-        ("set_use_split_qkv_input", "blocks.0.hook_q_input"),
-        ("set_use_attn_in", "blocks.0.hook_attn_in"),
-        ("set_use_hook_mlp_in", "blocks.0.hook_mlp_in"),
-    ],
-)
+@pytest.mark.parametrize(("switch", "hook"), [
+    ("set_use_split_qkv_input", "blocks.0.hook_q_input"),
+    ("set_use_attn_in", "blocks.0.hook_attn_in"),
+    ("set_use_hook_mlp_in", "blocks.0.hook_mlp_in"),
+])  # fmt: skip
 @pytest.mark.thinned(3)
 def test_switches_of_hooks_reach_the_blocks_and_change_nothing(name: str, switch: str, hook: str) -> None:
     model, tokens = make(name), rows()

@@ -70,15 +70,12 @@ def test_source_and_tensors_agree_at_every_position(setting: Setting) -> None:
                 assert got == wanted, (quantity.to_json(), batch.tokens[row].tolist(), position)
 
 
-@pytest.mark.parametrize(
-    ("setting", "kind", "arguments", "rows"),
-    [
-        (BITS, "state", EVEN_ONES, rows_of(BITS)),
-        (BRACKETS, "state", (("(",), ((0,),)), rows_of(BRACKETS)),  # other letters have no arrow
-        *((DIGITS, "sum digit", (3, *orders, (2, 5)), None)
-          for orders in (("least", "least"), ("most", "most"), ("most", "least"))),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("setting", "kind", "arguments", "rows"), [
+    (BITS, "state", EVEN_ONES, rows_of(BITS)),
+    (BRACKETS, "state", (("(",), ((0,),)), rows_of(BRACKETS)),  # other letters have no arrow
+    *((DIGITS, "sum digit", (3, *orders, (2, 5)), None)
+      for orders in (("least", "least"), ("most", "most"), ("most", "least"))),
+])  # fmt: skip
 def test_source_and_tensors_agree_on_steps(
     setting: Setting, kind: str, arguments: tuple[Any, ...], rows: interp.Batch | None
 ) -> None:
@@ -95,23 +92,20 @@ def test_source_and_tensors_agree_on_steps(
     assert Quantity.from_json(setting, json.loads(json.dumps(quantity.to_json()))) == quantity
 
 
-@pytest.mark.parametrize(
-    ("setting", "kind", "arguments", "text", "position", "value"),
-    [
-        (BITS, "own count", (), "[CLS] 1 1 0 1 [EOS]", 1, 3), (BITS, "mirrored", (), "[CLS] 1 0 0 1 [EOS]", 0, 0),
-        (BITS, "mirrored", (), "[CLS] 1 0 1 1 [EOS]", 0, 1), (BITS, "mirror pair", (1,), "[CLS] 1 0 1 1 [EOS]", 0, 1),
-        (BITS, "remainder", ("1", 2), "[CLS] 1 1 0 1 [EOS]", 0, 1),
-        (BRACKETS, "lowest", ("(", ")"), "[BOS] ( ) ) (", 4, -1),
-        (BRACKETS, "difference", ("(", ")"), "[BOS] ( ( )", 3, 1), (BRACKETS, "nesting", (), "[BOS] ( [ ]", 3, 1),
-        (BRACKETS, "nesting", (), "[BOS] ( [ )", 3, NOTHING), (NUMBERS, "extreme", ("largest", 1), "2 3 1 =", 3, 3),
-        (NUMBERS, "extreme", ("largest", 2), "2 3 1 =", 3, 2), (NUMBERS, "sum modulo", (4,), "2 3 1 =", 3, 2),
-        (SIGNED, "sum", (), "-1 1 -1 =", 3, -1), (BITS, "state", EVEN_ONES, "[CLS] 1 0 1 1 [EOS]", 0, 1),
-        (DIGITS, "sum digit", (3, "least", "least", (2, 5)), "1 2 + 2 1 + 0 1", 5, 0),  # 7 + 5 = 12: 0 1 1
-        (DIGITS, "sum digit", (3, "least", "least", (2, 5)), "1 2 + 2 1 + 0 1", 7, 1),
-        (DIGITS, "sum digit", (3, "most", "least", (2, 5)), "2 1 + 1 2 + 0 1", 6, 1),
-        (DIGITS, "sum digit", (3, "most", "most", (2, 5)), "2 1 + 1 2 + 1 1", 7, 0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("setting", "kind", "arguments", "text", "position", "value"), [
+    (BITS, "own count", (), "[CLS] 1 1 0 1 [EOS]", 1, 3), (BITS, "mirrored", (), "[CLS] 1 0 0 1 [EOS]", 0, 0),
+    (BITS, "mirrored", (), "[CLS] 1 0 1 1 [EOS]", 0, 1), (BITS, "mirror pair", (1,), "[CLS] 1 0 1 1 [EOS]", 0, 1),
+    (BITS, "remainder", ("1", 2), "[CLS] 1 1 0 1 [EOS]", 0, 1),
+    (BRACKETS, "lowest", ("(", ")"), "[BOS] ( ) ) (", 4, -1),
+    (BRACKETS, "difference", ("(", ")"), "[BOS] ( ( )", 3, 1), (BRACKETS, "nesting", (), "[BOS] ( [ ]", 3, 1),
+    (BRACKETS, "nesting", (), "[BOS] ( [ )", 3, NOTHING), (NUMBERS, "extreme", ("largest", 1), "2 3 1 =", 3, 3),
+    (NUMBERS, "extreme", ("largest", 2), "2 3 1 =", 3, 2), (NUMBERS, "sum modulo", (4,), "2 3 1 =", 3, 2),
+    (SIGNED, "sum", (), "-1 1 -1 =", 3, -1), (BITS, "state", EVEN_ONES, "[CLS] 1 0 1 1 [EOS]", 0, 1),
+    (DIGITS, "sum digit", (3, "least", "least", (2, 5)), "1 2 + 2 1 + 0 1", 5, 0),  # 7 + 5 = 12: 0 1 1
+    (DIGITS, "sum digit", (3, "least", "least", (2, 5)), "1 2 + 2 1 + 0 1", 7, 1),
+    (DIGITS, "sum digit", (3, "most", "least", (2, 5)), "2 1 + 1 2 + 0 1", 6, 1),
+    (DIGITS, "sum digit", (3, "most", "most", (2, 5)), "2 1 + 1 2 + 1 1", 7, 0),
+])  # fmt: skip
 def test_values_by_hand(
     setting: Setting, kind: str, arguments: tuple[Any, ...], text: str, position: int, value: int
 ) -> None:

@@ -67,31 +67,28 @@ def test_the_never_rule_does_not_explain_rare_answers() -> None:
     assert searched(answers, strings(), most=3) is None
 
 
-@pytest.mark.parametrize(
-    ("rule", "words", "constants"),
-    [
-        (Rule(BITS, "steps", (ONES,), {"starts": [2], "answers": [0, 1]}),
-         "The answer is yes if the number of 1s is at least 2, otherwise no.", 4),
-        (Rule(BITS, "all", (ONES, ZEROS), {"values": [[1], [2, 3]], "yes": 1, "no": 0}),
-         "The answer is yes if the number of 1s is 1 and the number of 0s is 2 or 3, otherwise no.", 6),
-        (Rule(BITS, "all", (ONES, ZEROS), {"values": [[1, 2, 3], [2, 3, 4, 5]], "yes": 1, "no": 0}),
-         "The answer is yes if the number of 1s is 1, 2 or 3 and the number of 0s is from 2 to 5, otherwise no.", 10),
-        (Rule(BITS, "all", (Quantity(BITS, "remainder", ("1", 2)),), {"values": [[1]], "yes": 1, "no": 0}),
-         "The answer is yes if the number of 1s is odd, otherwise no.", 4),
-        (Rule(BITS, "all", (Quantity(BITS, "remainder", ("1", 3)),), {"values": [[1]], "yes": 1, "no": 0}),
-         "The answer is yes if the number of 1s modulo 3 is 1, otherwise no.", 4),
-        (Rule(BITS, "sum", (ONES, ZEROS), {"weights": [1.0, -0.5], "threshold": 0.25, "yes": 1, "no": 0}),
-         "The answer is yes if 1 × (the number of 1s) − 0.5 × (the number of 0s) is above 0.25, otherwise no.", 7),
-        (Rule(BITS, "table", (ONES,), {"entries": [[0, 1], [3, 1]], "default": 0}),
-         "The answer is looked up by the number of 1s in a table of 2 entries: 0 gives yes, 3 gives yes, anything else "
-         "gives no.", 4),
-        (Rule(DIGITS, "table", (OWN,), {"entries": [[0, 0], [1, 1]], "default": 3}),
-         "The answer is the current token if this is 0 or 1, otherwise 3.", 3),
-        (Rule(DIGITS, "except", (OWN_COUNT, OWN), {"shift": 0, "entries": [[2, 1, 1]]}),
-         "The answer is how often the current token occurs, except for 1 pair of this number and "
-         "the current token (2 and 1 give 1).", 1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rule", "words", "constants"), [
+    (Rule(BITS, "steps", (ONES,), {"starts": [2], "answers": [0, 1]}),
+     "The answer is yes if the number of 1s is at least 2, otherwise no.", 4),
+    (Rule(BITS, "all", (ONES, ZEROS), {"values": [[1], [2, 3]], "yes": 1, "no": 0}),
+     "The answer is yes if the number of 1s is 1 and the number of 0s is 2 or 3, otherwise no.", 6),
+    (Rule(BITS, "all", (ONES, ZEROS), {"values": [[1, 2, 3], [2, 3, 4, 5]], "yes": 1, "no": 0}),
+     "The answer is yes if the number of 1s is 1, 2 or 3 and the number of 0s is from 2 to 5, otherwise no.", 10),
+    (Rule(BITS, "all", (Quantity(BITS, "remainder", ("1", 2)),), {"values": [[1]], "yes": 1, "no": 0}),
+     "The answer is yes if the number of 1s is odd, otherwise no.", 4),
+    (Rule(BITS, "all", (Quantity(BITS, "remainder", ("1", 3)),), {"values": [[1]], "yes": 1, "no": 0}),
+     "The answer is yes if the number of 1s modulo 3 is 1, otherwise no.", 4),
+    (Rule(BITS, "sum", (ONES, ZEROS), {"weights": [1.0, -0.5], "threshold": 0.25, "yes": 1, "no": 0}),
+     "The answer is yes if 1 × (the number of 1s) − 0.5 × (the number of 0s) is above 0.25, otherwise no.", 7),
+    (Rule(BITS, "table", (ONES,), {"entries": [[0, 1], [3, 1]], "default": 0}),
+     "The answer is looked up by the number of 1s in a table of 2 entries: 0 gives yes, 3 gives yes, anything else "
+     "gives no.", 4),
+    (Rule(DIGITS, "table", (OWN,), {"entries": [[0, 0], [1, 1]], "default": 3}),
+     "The answer is the current token if this is 0 or 1, otherwise 3.", 3),
+    (Rule(DIGITS, "except", (OWN_COUNT, OWN), {"shift": 0, "entries": [[2, 1, 1]]}),
+     "The answer is how often the current token occurs, except for 1 pair of this number and "
+     "the current token (2 and 1 give 1).", 1),
+])  # fmt: skip
 def test_words_constants_and_both_ways_to_run(rule: Rule, words: str, constants: int) -> None:
     assert rule.words == words
     assert rule.constants == constants

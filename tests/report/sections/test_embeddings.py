@@ -40,16 +40,13 @@ def test_key_frequencies_are_those_put_in_and_random_has_none() -> None:
         assert share == (None if model is twin else pytest.approx(8 / math.pi**2, abs=0.02))
 
 
-@pytest.mark.parametrize(
-    ("power", "n"),
-    [
-        ([0.5, 0.3, 0.1, 0.022, *[0.078 / 52] * 52], 4),  # a weak frequency far above the rest is one of them
-        ([0.4, 0.3, 0.15, 0.12, 0.02, 0.01], 4),  # four of six, if the others have little
-        ([0.5, 0.5, 0, 0, 0], 2),
-        ([1 / 14] * 14, 0),
-        ([0.3, 0.2, 0.2, 0.15, 0.15], 0),
-        ([1.0], 0),
-    ],
-)
+@pytest.mark.parametrize(("power", "n"), [
+    ([0.5, 0.3, 0.1, 0.022, *[0.078 / 52] * 52], 4),  # a weak frequency far above the rest is one of them
+    ([0.4, 0.3, 0.15, 0.12, 0.02, 0.01], 4),  # four of six, if the others have little
+    ([0.5, 0.5, 0, 0, 0], 2),
+    ([1 / 14] * 14, 0),
+    ([0.3, 0.2, 0.2, 0.15, 0.15], 0),
+    ([1.0], 0),
+])  # fmt: skip
 def test_key_frequencies_end_at_the_largest_drop(power, n) -> None:
     assert count_key_frequencies(np.array(power)) == n

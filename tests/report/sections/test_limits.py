@@ -40,21 +40,18 @@ def study(layers: int = 1, heads: int = 1, d_vocab: int = 5, length: int = 3, **
     return Mock(spec=Study, model=model, task=task, subject=Mock(spec=Subject, model=model, task=task))
 
 
-@pytest.mark.parametrize(
-    ("needs", "last", "first", "number"),
-    [
-        (faithfulness.needs, study(20, 10), study(3, 67), "201 heads"),
-        (faithfulness.needs, study(2, 1), study(1, 1), "one head"),
-        (heads.needs_features, study(6, 8), study(7, 7), "49 heads"),
-        (heads.needs, study(20, 9), study(3, 66), "201 parts"),
-        (attention.needs, study(4, 6), study(5, 5), "25 heads"),
-        (attention.needs, study(length=2), study(length=1), "a single token"),
-        (embeddings.needs, study(d_vocab=64), study(d_vocab=65), "65 tokens"),
-        (embeddings.needs, study(d_vocab=3), study(d_vocab=2), "two embeddings"),
-        (embeddings.needs_variables, study(12, 1, d_model=1024), study(13, 1, d_model=8), "13 layers of width 8"),
-        (embeddings.needs_variables, study(12, 1, d_model=1024), study(1, 1, d_model=1025), "1 layers of width 1025"),
-    ],
-)
+@pytest.mark.parametrize(("needs", "last", "first", "number"), [
+    (faithfulness.needs, study(20, 10), study(3, 67), "201 heads"),
+    (faithfulness.needs, study(2, 1), study(1, 1), "one head"),
+    (heads.needs_features, study(6, 8), study(7, 7), "49 heads"),
+    (heads.needs, study(20, 9), study(3, 66), "201 parts"),
+    (attention.needs, study(4, 6), study(5, 5), "25 heads"),
+    (attention.needs, study(length=2), study(length=1), "a single token"),
+    (embeddings.needs, study(d_vocab=64), study(d_vocab=65), "65 tokens"),
+    (embeddings.needs, study(d_vocab=3), study(d_vocab=2), "two embeddings"),
+    (embeddings.needs_variables, study(12, 1, d_model=1024), study(13, 1, d_model=8), "13 layers of width 8"),
+    (embeddings.needs_variables, study(12, 1, d_model=1024), study(1, 1, d_model=1025), "1 layers of width 1025"),
+])  # fmt: skip
 def test_the_last_model_that_is_taken_and_the_first_that_is_not(needs, last, first, number) -> None:
     assert needs(last) is None
     assert number in needs(first)
@@ -163,14 +160,11 @@ def test_counts_that_are_answered_the_same() -> None:
     assert "least accurate for counts 1 and 3 (0.25" in said
 
 
-@pytest.mark.parametrize(
-    ("values", "reads", "found"),
-    [
-        ({"a": 2, "answer": 3}, 1000, ("a",)), ({"a": 1, "answer": 3}, 1000, ("answer",)),
-        ({"a": 128, "b": 129}, 1000, ("a",)), ({"a": 5, "b": 10, "c": 3}, 200, ("a", "b")),
-        ({"a": 5, "b": 10, "c": 3}, 199, ("a",)), ({"a": 1}, 10, ()),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("values", "reads", "found"), [
+    ({"a": 2, "answer": 3}, 1000, ("a",)), ({"a": 1, "answer": 3}, 1000, ("answer",)),
+    ({"a": 128, "b": 129}, 1000, ("a",)), ({"a": 5, "b": 10, "c": 3}, 200, ("a", "b")),
+    ({"a": 5, "b": 10, "c": 3}, 199, ("a",)), ({"a": 1}, 10, ()),
+])  # fmt: skip
 def test_neurons_are_drawn_against_few_values(values, reads, found, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(components, "feature_at_reads", lambda subject, batch, name: torch.arange(reads) % values[name])
     its = study()
@@ -179,15 +173,12 @@ def test_neurons_are_drawn_against_few_values(values, reads, found, monkeypatch:
     assert components._features(its, interp.Batch(row[:, None], row + 1, row)) == found
 
 
-@pytest.mark.parametrize(
-    ("rows", "prefix", "suffix", "alphabet"),
-    [
-        ([[9, 1, 2, 8], [9, 3, 8], [9, 2, 1, 1, 8]], [9], [8], [1, 2, 3]),
-        ([[1, 2, 7, 8], [2, 2, 7, 8]], [], [2, 7, 8], [1, 2]),
-        ([[5, 6, 1], [5, 6, 2]], [5, 6], [], [1, 2]),
-        ([[1, 2], [3, 4]], [], [], [1, 2, 3, 4]),
-    ],
-)
+@pytest.mark.parametrize(("rows", "prefix", "suffix", "alphabet"), [
+    ([[9, 1, 2, 8], [9, 3, 8], [9, 2, 1, 1, 8]], [9], [8], [1, 2, 3]),
+    ([[1, 2, 7, 8], [2, 2, 7, 8]], [], [2, 7, 8], [1, 2]),
+    ([[5, 6, 1], [5, 6, 2]], [5, 6], [], [1, 2]),
+    ([[1, 2], [3, 4]], [], [], [1, 2, 3, 4]),
+])  # fmt: skip
 def test_what_all_rows_begin_and_end_with(rows, prefix, suffix, alphabet) -> None:
     inputs = object.__new__(Inputs)
     inputs.rows = [torch.tensor(row) for row in rows]

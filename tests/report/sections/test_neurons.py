@@ -26,18 +26,15 @@ def test_neurons(name) -> None:
     assert set(report.figures) == {"neurons_response"} or len(report.figures) == 4
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "change", "says"),
-    [
-        ([0.7, 0.9], [0.4, 0.1], "Accuracy is lowest without neuron 0.3: 0.7000 (1 with all)."),
-        ([0.99996, 1.0], [0.1, 0.0], "Accuracy is lowest without neuron 0.3: 0.99996 (1 with all)."),
-        ([0.7, 0.7], [0.4, 0.1], "Accuracy is lowest without neuron 0.3 or neuron 0.5: 0.7000 (1 with all)."),
-        ([1.0, 1.0], [0.2, 0.1],
-         "None of them alone costs accuracy, which is 1 with all; the loss grows most without neuron 0.3."),
-        ([1.0, 1.0], [-0.1, -0.2], "None of them alone costs accuracy, which is 1 with all."),
-        ([1.0, 1.0], [np.nan, np.nan], "None of them alone costs accuracy, which is 1 with all."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("accuracy", "change", "says"), [
+    ([0.7, 0.9], [0.4, 0.1], "Accuracy is lowest without neuron 0.3: 0.7000 (1 with all)."),
+    ([0.99996, 1.0], [0.1, 0.0], "Accuracy is lowest without neuron 0.3: 0.99996 (1 with all)."),
+    ([0.7, 0.7], [0.4, 0.1], "Accuracy is lowest without neuron 0.3 or neuron 0.5: 0.7000 (1 with all)."),
+    ([1.0, 1.0], [0.2, 0.1],
+     "None of them alone costs accuracy, which is 1 with all; the loss grows most without neuron 0.3."),
+    ([1.0, 1.0], [-0.1, -0.2], "None of them alone costs accuracy, which is 1 with all."),
+    ([1.0, 1.0], [np.nan, np.nan], "None of them alone costs accuracy, which is 1 with all."),
+])  # fmt: skip
 def test_which_neuron_is_missed_most(accuracy, change, says) -> None:
     table = pd.DataFrame({"neuron": ["0.3", "0.5"], "accuracy": accuracy, "change": change})
     table.attrs["accuracy"] = 1.0

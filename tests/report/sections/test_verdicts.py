@@ -185,20 +185,17 @@ def test_a_pair_is_better_than_the_better_of_its_heads() -> None:
     assert (found["mixed"], found["failed"], found["heads alone"], found["pairs alone"]) == (2, 1, 1, 1)
 
 
-@pytest.mark.parametrize(
-    ("shares", "says"),
-    [
-        ([{"0": 0.5, "1": 0.49, "=": 0.01}] * 2,
-         "each give at least 0.990 of the attention to '0' and '1' (on average 0.500 and 0.490)."),
-        ([{"0": 1e-9, "1": 0.01, "=": 0.98999}] * 3,
-         "each give at least 0.989 of the attention to '=' itself; '0' and '1' get at most 1e-09 and 0.01."),
-        ([{"0": 0.0, "1": 0.0123, "=": 0.98}] * 2, "'0' and '1' get at most 0 and 0.013."),
-        ([{"0": 0.0, "1": 0.04, "[BOS]": 0.96}],
-         "The failed head gives 0.960 of the attention to '[BOS]'; '0' and '1' get 0 and 0.04."),
-        ([{"0": 0.3, "1": 0.3, "=": 0.4}, {"0": 0.1, "1": 0.1, "=": 0.8}],
-         "each give 0.200 to 0.600 of the attention to '0' and '1' together."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("shares", "says"), [
+    ([{"0": 0.5, "1": 0.49, "=": 0.01}] * 2,
+     "each give at least 0.990 of the attention to '0' and '1' (on average 0.500 and 0.490)."),
+    ([{"0": 1e-9, "1": 0.01, "=": 0.98999}] * 3,
+     "each give at least 0.989 of the attention to '=' itself; '0' and '1' get at most 1e-09 and 0.01."),
+    ([{"0": 0.0, "1": 0.0123, "=": 0.98}] * 2, "'0' and '1' get at most 0 and 0.013."),
+    ([{"0": 0.0, "1": 0.04, "[BOS]": 0.96}],
+     "The failed head gives 0.960 of the attention to '[BOS]'; '0' and '1' get 0 and 0.04."),
+    ([{"0": 0.3, "1": 0.3, "=": 0.4}, {"0": 0.1, "1": 0.1, "=": 0.8}],
+     "each give 0.200 to 0.600 of the attention to '0' and '1' together."),
+])  # fmt: skip
 def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
     rows = [(head, "failed", token, share) for head, mine in enumerate(shares) for token, share in mine.items()]
     table = pd.DataFrame(rows, columns=["head", "category", "token", "share"])
@@ -293,37 +290,31 @@ def curve(accuracies: dict[int, float], bits: float = 0.1) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-@pytest.mark.parametrize(
-    ("accuracies", "bits", "trained_on", "says", "never"),
-    [
-        ({2: 1.0, 100: 1.0}, 0.1, None, "up to 100 symbols are all classified correctly (float32).", "false"),
-        ({2: 1.0, 100: 1.0}, 0.99999, None, "0.99999 bits (a coin toss has 1: the sign of the output", "1 bits"),
-        ({2: 1.0, 10: 1.0, 100: 59 / 60}, 0.1, 10,
-         "up to 10 symbols are all classified correctly. By length, sampled accuracy is lowest at 100 symbols "
-         "(0.983); in "
-         "all 1 false accept and 0 false rejects (float32). At 10 symbols, as in training, sampled accuracy is 1.",
-         "1 false accepts"),
-        ({2: 0.5, 10: 1.0}, 1.2, 10, "lowest at 2 symbols (0.500)", "up to"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("accuracies", "bits", "trained_on", "says", "never"), [
+    ({2: 1.0, 100: 1.0}, 0.1, None, "up to 100 symbols are all classified correctly (float32).", "false"),
+    ({2: 1.0, 100: 1.0}, 0.99999, None, "0.99999 bits (a coin toss has 1: the sign of the output", "1 bits"),
+    ({2: 1.0, 10: 1.0, 100: 59 / 60}, 0.1, 10,
+     "up to 10 symbols are all classified correctly. By length, sampled accuracy is lowest at 100 symbols "
+     "(0.983); in "
+     "all 1 false accept and 0 false rejects (float32). At 10 symbols, as in training, sampled accuracy is 1.",
+     "1 false accepts"),
+    ({2: 0.5, 10: 1.0}, 1.2, 10, "lowest at 2 symbols (0.500)", "up to"),
+])  # fmt: skip
 def test_lengths(accuracies, bits, trained_on, says, never) -> None:
     text = lengths(curve(accuracies, bits), trained_on)
     assert says in text
     assert never not in text
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"by_weights": 0.997, "by_contents": 0.003}, "the weights by 0.997 and the contents by 0.003."),
-        ({"by_weights": 1.0, "by_contents": 0.0}, "the weights by 1 and the contents by 0."),
-        ({"by_weights": 1 + 5e-15, "by_contents": 1.5e-16}, "the weights by 1 and the contents by 0."),
-        ({"by_weights": 0.9999, "by_contents": 3e-5}, "the weights by 0.9999 and the contents by 3e-05."),
-        ({"own_loss": 0.8, "other_loss": 0.8}, "costs every token the same, 0.8 of accuracy."),
-        ({"own_loss": 0.8, "other_loss": 0.1}, "costs that token 0.8 of accuracy, the others 0.1."),
-        ({"verdict": "does not count", "accuracy": 0.03}, "It does not count well enough to study how: accuracy 0.030"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"by_weights": 0.997, "by_contents": 0.003}, "the weights by 0.997 and the contents by 0.003."),
+    ({"by_weights": 1.0, "by_contents": 0.0}, "the weights by 1 and the contents by 0."),
+    ({"by_weights": 1 + 5e-15, "by_contents": 1.5e-16}, "the weights by 1 and the contents by 0."),
+    ({"by_weights": 0.9999, "by_contents": 3e-5}, "the weights by 0.9999 and the contents by 3e-05."),
+    ({"own_loss": 0.8, "other_loss": 0.8}, "costs every token the same, 0.8 of accuracy."),
+    ({"own_loss": 0.8, "other_loss": 0.1}, "costs that token 0.8 of accuracy, the others 0.1."),
+    ({"verdict": "does not count", "accuracy": 0.03}, "It does not count well enough to study how: accuracy 0.030"),
+])  # fmt: skip
 def test_mechanisms(changes, says) -> None:
     given = {"verdict": "relation-based", "accuracy": 1.0, "by_weights": 1.0, "by_contents": 0.0, "explained": 1.0,
              "without_contents": 1.0, "without_weights": 0.0, "neurons": 1, "own_loss": 0.5, "other_loss": 0.5,

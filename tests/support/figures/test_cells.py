@@ -10,18 +10,15 @@ def column(values, **formats):
     return [row[0] for row in cells(pd.DataFrame({"a": pd.Series(values)}), formats)]
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([1, 20, -3], ["1", "20", "-3"]),
-        ([0.5, 1.0, 0.98765], ["0.5000", "1.0000", "0.9877"]),
-        ([12.5, 40.0], ["12.50", "40.00"]),
-        ([0.0125, 158.3, 3.25, 0.0], ["0.0125", "158", "3.25", "0"]),  # spread over sizes: three digits each
-        ([1e-6, 2e-5], ["1.000e-06", "2.000e-05"]), ([0.5, np.nan, np.inf], ["0.5000", MISSING, "inf"]),
-        ([0.0, 0.0], ["0", "0"]), ([True, False], ["yes", "no"]), (["<b>", None], ["<b>", MISSING]),
-        ([(0,), (1, 2)], ["(0,)", "(1, 2)"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("values", "expected"), [
+    ([1, 20, -3], ["1", "20", "-3"]),
+    ([0.5, 1.0, 0.98765], ["0.5000", "1.0000", "0.9877"]),
+    ([12.5, 40.0], ["12.50", "40.00"]),
+    ([0.0125, 158.3, 3.25, 0.0], ["0.0125", "158", "3.25", "0"]),  # spread over sizes: three digits each
+    ([1e-6, 2e-5], ["1.000e-06", "2.000e-05"]), ([0.5, np.nan, np.inf], ["0.5000", MISSING, "inf"]),
+    ([0.0, 0.0], ["0", "0"]), ([True, False], ["yes", "no"]), (["<b>", None], ["<b>", MISSING]),
+    ([(0,), (1, 2)], ["(0,)", "(1, 2)"]),
+])  # fmt: skip
 def test_a_column_without_format(values, expected):
     assert column(values) == expected
 

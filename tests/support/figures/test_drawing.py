@@ -4,13 +4,10 @@ import pytest
 from interp.support.figures.drawing import color_limits, color_range, compact, is_lowest, labels, log_axis, panels
 
 
-@pytest.mark.parametrize(
-    ("values", "center", "expected"),
-    [
-        ([1.0, np.nan, 3.0, np.inf], None, (1.0, 3.0)), ([2.0, 2.0], None, (1.5, 2.5)), ([np.nan], None, (0.0, 1.0)),
-        ([-1.0, 3.0], 0, (-3.0, 3.0)), ([0.0, 0.0], 0, (-1.0, 1.0)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("values", "center", "expected"), [
+    ([1.0, np.nan, 3.0, np.inf], None, (1.0, 3.0)), ([2.0, 2.0], None, (1.5, 2.5)), ([np.nan], None, (0.0, 1.0)),
+    ([-1.0, 3.0], 0, (-3.0, 3.0)), ([0.0, 0.0], 0, (-1.0, 1.0)),
+])  # fmt: skip
 def test_color_range(values, center, expected):
     assert color_range(values, center) == expected
 
@@ -58,17 +55,14 @@ def test_one_panel_needs_no_width():
     assert "meta" not in layout
 
 
-@pytest.mark.parametrize(
-    ("values", "center", "ends", "expected"),
-    [
-        ([0.1, 0.9], None, (0.0, 1.0), (0.0, 1.0, False)),
-        ([0.96, 1.0], None, (0.0, 1.0), (0.96, 1.0, False)),  # 0 would leave a sliver for the data
-        ([2.0, 5.0], 0.0, (), (-5.0, 5.0, True)),  # a color means the same whatever the data
-        ([-1.0, 3.0], 0.0, (), (-3.0, 3.0, True)),
-        ([0.7, 0.7], None, (1.0,), (0.7, 1.0, False)),
-        ([1.0, 1.0], None, (1.0,), (0.5, 1.0, False)),
-    ],
-)
+@pytest.mark.parametrize(("values", "center", "ends", "expected"), [
+    ([0.1, 0.9], None, (0.0, 1.0), (0.0, 1.0, False)),
+    ([0.96, 1.0], None, (0.0, 1.0), (0.96, 1.0, False)),  # 0 would leave a sliver for the data
+    ([2.0, 5.0], 0.0, (), (-5.0, 5.0, True)),  # a color means the same whatever the data
+    ([-1.0, 3.0], 0.0, (), (-3.0, 3.0, True)),
+    ([0.7, 0.7], None, (1.0,), (0.7, 1.0, False)),
+    ([1.0, 1.0], None, (1.0,), (0.5, 1.0, False)),
+])  # fmt: skip
 def test_color_scales_fit_the_data(values, center, ends, expected):
     assert color_limits(values, center, ends) == expected
 

@@ -147,13 +147,10 @@ def test_any_function_of_the_own_count_agrees_with_brute_force() -> None:
         assert found.n_inputs == 5**4
 
 
-@pytest.mark.parametrize(
-    ("parameters", "reason"),
-    [
-        ({"tilted": True}, "otherwise than its counted tokens declare"),
-        ({"inputs": 7}, "has 7 inputs, but its counted tokens make 625"),
-    ],
-)
+@pytest.mark.parametrize(("parameters", "reason"), [
+    ({"tilted": True}, "otherwise than its counted tokens declare"),
+    ({"inputs": 7}, "has 7 inputs, but its counted tokens make 625"),
+])  # fmt: skip
 def test_what_a_task_declares_is_compared_with_its_labels(parameters: dict[str, Any], reason: str) -> None:
     with pytest.raises(UnsupportedError, match=reason.replace("^", r"\^")):
         structure.compare(task := Letters(**parameters), [declared(task)])

@@ -86,16 +86,13 @@ def test_names_defaults_and_arguments():
     assert wide.task.n_out == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        ("histogram/lin-exact", {"p": 3}, "one hidden neuron per token, p >= 32, got p=3"),
-        ("histogram/dot-exact", {"variant": "ortogonal"}, "did you mean 'orthogonal'"),
-        ("histogram/dot-exact", {"kappa": 2.0}, "size of histogram/dot-exact 'kappa'"),
-        ("histogram/bos-softmax-exact", {"T": 32, "d_model": 2}, "needs d_model >= 3"),
-        ("histogram/lin-softmax-exact", {"d_model": 12}, "d_model"),
-    ],
-)
+@pytest.mark.parametrize(("name", "arguments", "message"), [
+    ("histogram/lin-exact", {"p": 3}, "one hidden neuron per token, p >= 32, got p=3"),
+    ("histogram/dot-exact", {"variant": "ortogonal"}, "did you mean 'orthogonal'"),
+    ("histogram/dot-exact", {"kappa": 2.0}, "size of histogram/dot-exact 'kappa'"),
+    ("histogram/bos-softmax-exact", {"T": 32, "d_model": 2}, "needs d_model >= 3"),
+    ("histogram/lin-softmax-exact", {"d_model": 12}, "d_model"),
+])  # fmt: skip
 def test_refusals(name, arguments, message):
     with pytest.raises(interp.InterpError, match=message):
         interp.build(name, **arguments)
@@ -118,15 +115,12 @@ def test_the_papers_names():
     assert interp.load("histogram/bos+sftm-exact").spec.origin.name == "histogram/bos-softmax-exact"
 
 
-@pytest.mark.parametrize(
-    ("name", "model", "T", "d_model", "p"),
-    [
-        *((model, model, 32, 64, 64) for model in VARIANTS),
-        ("bos-softmax-p2-d45", "bos-softmax", 32, 45, 2),
-        ("dot-softmax-p32-d32", "dot-softmax", 32, 32, 32),
-        ("lin-softmax-T64-p128-d128", "lin-softmax", 64, 128, 128),
-    ],
-)
+@pytest.mark.parametrize(("name", "model", "T", "d_model", "p"), [
+    *((model, model, 32, 64, 64) for model in VARIANTS),
+    ("bos-softmax-p2-d45", "bos-softmax", 32, 45, 2),
+    ("dot-softmax-p32-d32", "dot-softmax", 32, 32, 32),
+    ("lin-softmax-T64-p128-d128", "lin-softmax", 64, 128, 128),
+])  # fmt: skip
 def test_trained_specs(name, model, T, d_model, p):
     """The specs in models/ are the six architectures with the published recipe, and build."""
     spec = interp.ModelSpec.from_toml(ROOT / "models" / "histogram" / name / "model.toml")

@@ -15,17 +15,14 @@ def values(model, column, T=32, L=10):
     return [None if pd.isna(x) else int(x) for x in table.loc[["1", "T"], column]]
 
 
-@pytest.mark.parametrize(
-    ("model", "printed", "corrected", "necessary", "verified"),
-    [
-        ("lin", [None, 29], [None, 29], [None, 28], [None, 29]),
-        ("lin+sftm", [None, 29], [None, 29], [None, 28], [None, 29]),
-        ("dot", [30, 12], [30, 8], [29, 8], [30, 8]),
-        ("bos", [30, 12], [30, 8], [29, 8], [30, 8]),
-        ("bos+sftm", [8, 8], [7, 7], [3, 3], [3, 3]),
-        ("dot+sftm", [None, 8], [None, None], [None, None], [None, 6]),
-    ],
-)
+@pytest.mark.parametrize(("model", "printed", "corrected", "necessary", "verified"), [
+    ("lin", [None, 29], [None, 29], [None, 28], [None, 29]),
+    ("lin+sftm", [None, 29], [None, 29], [None, 28], [None, 29]),
+    ("dot", [30, 12], [30, 8], [29, 8], [30, 8]),
+    ("bos", [30, 12], [30, 8], [29, 8], [30, 8]),
+    ("bos+sftm", [8, 8], [7, 7], [3, 3], [3, 3]),
+    ("dot+sftm", [None, 8], [None, None], [None, None], [None, 6]),
+])  # fmt: skip
 @pytest.mark.thinned(2)
 def test_frontier_at_the_published_size(model, printed, corrected, necessary, verified):
     """Section 5.2 prints 29, 30, 12 and 8; the frontier of the errata's section D."""

@@ -125,15 +125,12 @@ def test_a_fixed_tolerance_accepts_just_what_the_errata_predict() -> None:
 # ---------------------------------------------------------------- layer norm
 
 
-@pytest.mark.parametrize(
-    ("name", "variant", "d", "bits"),
-    [
-        ("first", None, 12, 0.1195),
-        ("parity", None, 20, 0.0598),
-        ("one", None, 14, None),
-        ("palindrome", "mirror", 20, None),
-    ],
-)
+@pytest.mark.parametrize(("name", "variant", "d", "bits"), [
+    ("first", None, 12, 0.1195),
+    ("parity", None, 20, 0.0598),
+    ("one", None, 14, None),
+    ("palindrome", "mirror", 20, None),
+])  # fmt: skip
 def test_layer_norm_without_eps_gives_one_logit(name: str, variant: str | None, d: int, bits: float | None) -> None:
     """Erratum 38: |logit| = sqrt(d/2) for every string and every n, in float64."""
     made = construct(f"languages/{name}", variant, layer_norm=True)

@@ -47,18 +47,15 @@ def test_the_likeliest_contexts_are_chosen() -> None:
     assert float(np.sum(task.prior[right.numpy()])) >= task.prior[:8].sum()
 
 
-@pytest.mark.parametrize(
-    ("table", "sizes", "word"),
-    [
-        (lookup(N=6, M=6, k=1), {"d_model": 2, "n_heads": 2}, "at least 2 tokens"),
-        (lookup(N=6, M=6), {"d_model": 1, "n_heads": 2}, "d of at least 2"),
-        (lookup(N=6, M=6), {"d_model": 2, "n_heads": 0}, "n_heads = 0"),
-        (lookup(N=9, M=9), {"d_model": 3, "n_heads": 3, "d_head": 8}, "rank 12 only"),
-        (dirichlet_table(3, 4, order=2), {"d_model": 8, "n_heads": 1, "d_head": 1}, "rank 4 only"),
-        # Four contexts with two right outputs between them: B has rank 2 of 3.
-        (lookup(N=3, M=3, seed=3), {"d_model": 3, "n_heads": 1, "d_head": 1}, "residual stream is singular"),
-    ],
-)
+@pytest.mark.parametrize(("table", "sizes", "word"), [
+    (lookup(N=6, M=6, k=1), {"d_model": 2, "n_heads": 2}, "at least 2 tokens"),
+    (lookup(N=6, M=6), {"d_model": 1, "n_heads": 2}, "d of at least 2"),
+    (lookup(N=6, M=6), {"d_model": 2, "n_heads": 0}, "n_heads = 0"),
+    (lookup(N=9, M=9), {"d_model": 3, "n_heads": 3, "d_head": 8}, "rank 12 only"),
+    (dirichlet_table(3, 4, order=2), {"d_model": 8, "n_heads": 1, "d_head": 1}, "rank 4 only"),
+    # Four contexts with two right outputs between them: B has rank 2 of 3.
+    (lookup(N=3, M=3, seed=3), {"d_model": 3, "n_heads": 1, "d_head": 1}, "residual stream is singular"),
+])  # fmt: skip
 def test_refusals(table, sizes, word) -> None:
     with pytest.raises(interp.InterpError, match=word):
         capacity(table, **sizes)

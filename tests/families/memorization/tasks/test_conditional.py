@@ -83,13 +83,10 @@ def test_sequences_follow_the_chain() -> None:
     assert np.abs(found - SMALL.conditional[row]).max() < 5 * np.sqrt(0.25 / len(after))
 
 
-@pytest.mark.parametrize(
-    ("task", "length", "word"),
-    [
-        (kgram(N=3, M=4, k=1), 5, "4 outputs"),
-        (table(np.eye(2) * 0.8 + 0.1, contexts=[(0, 1), (1, 0)]), 5, "2 contexts"),
-    ],
-)
+@pytest.mark.parametrize(("task", "length", "word"), [
+    (kgram(N=3, M=4, k=1), 5, "4 outputs"),
+    (table(np.eye(2) * 0.8 + 0.1, contexts=[(0, 1), (1, 0)]), 5, "2 contexts"),
+])  # fmt: skip
 def test_sequences_that_cannot_be_drawn(task, length, word) -> None:
     with pytest.raises(InterpError, match=word):
         task.sequences(3, length)

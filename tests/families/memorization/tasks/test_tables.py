@@ -15,16 +15,13 @@ from interp.families.memorization.theory.drawn_tables import dirichlet_table, lo
 from interp.tasks import make_task
 
 
-@pytest.mark.parametrize(
-    ("task", "same"),
-    [
-        (bigram(7, 5, 0.3, seed=2), dirichlet_table(7, 5, 0.3, prior="zipf", seed=2)),
-        (kgram(3, 3, 2, 0.7, "stationary", 1), dirichlet_table(3, 3, 0.7, order=2, prior="stationary", seed=1)),
-        (lookup(4, 6, 2, 0.1, seed=3), lookup_table(4, 6, 0.1, order=2, seed=3)),
-        (lookup(4, 6, 1, 0.1, 0.5), lookup_table(4, 6, 0.1, noise_concentration=0.5)),
-        (low_rank(9, 5, 1, 2, 0.0, seed=5), low_rank_table(9, 5, 2, 0.0, seed=5)),
-    ],
-)
+@pytest.mark.parametrize(("task", "same"), [
+    (bigram(7, 5, 0.3, seed=2), dirichlet_table(7, 5, 0.3, prior="zipf", seed=2)),
+    (kgram(3, 3, 2, 0.7, "stationary", 1), dirichlet_table(3, 3, 0.7, order=2, prior="stationary", seed=1)),
+    (lookup(4, 6, 2, 0.1, seed=3), lookup_table(4, 6, 0.1, order=2, seed=3)),
+    (lookup(4, 6, 1, 0.1, 0.5), lookup_table(4, 6, 0.1, noise_concentration=0.5)),
+    (low_rank(9, 5, 1, 2, 0.0, seed=5), low_rank_table(9, 5, 2, 0.0, seed=5)),
+])  # fmt: skip
 def test_tasks_are_their_tables_and_load_from_references(task: Any, same: ConditionalTable) -> None:
     for one in (task, make_task(task.ref)):
         assert np.array_equal(one.conditional, same.conditional)
@@ -87,17 +84,14 @@ def test_bad_parameters(make: Any, arguments: dict[str, Any], word: str) -> None
         inspect.unwrap(make)(**arguments)
 
 
-@pytest.mark.parametrize(
-    "tables",
-    [
-        {},
-        {"conditional": torch.ones(1, 2) / 2},
-        {"conditional": torch.ones(1, 2) / 2, "prior": torch.ones(1), "contexts": torch.zeros(1)},
-        {"conditional": torch.ones(1, 2) / 2, "prior": torch.ones(1), "contexts": -torch.ones(1, 1).long()},
-        {"conditional": torch.ones(1, 2), "prior": torch.ones(1), "contexts": torch.zeros(1, 1).long()},
-        {"conditional": torch.full((1, 2), torch.nan), "prior": torch.ones(1), "contexts": torch.zeros(1, 1).long()},
-    ],
-)
+@pytest.mark.parametrize("tables", [
+    {},
+    {"conditional": torch.ones(1, 2) / 2},
+    {"conditional": torch.ones(1, 2) / 2, "prior": torch.ones(1), "contexts": torch.zeros(1)},
+    {"conditional": torch.ones(1, 2) / 2, "prior": torch.ones(1), "contexts": -torch.ones(1, 1).long()},
+    {"conditional": torch.ones(1, 2), "prior": torch.ones(1), "contexts": torch.zeros(1, 1).long()},
+    {"conditional": torch.full((1, 2), torch.nan), "prior": torch.ones(1), "contexts": torch.zeros(1, 1).long()},
+])  # fmt: skip
 def test_tables_of_a_file_are_checked(tables: dict[str, torch.Tensor]) -> None:
     with pytest.raises(interp.InterpError):
         interp.families.memorization.GivenTable.from_tables(tables)
