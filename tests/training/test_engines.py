@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager
 
 import pytest
 import torch
+from short_count01 import Short
 from torch import Tensor
 
 import interp
 from interp.errors import InterpError
-from interp.families.count01 import Count01
 from interp.models.architecture.reduced import CountedRows, counted_reads, reduced_outputs, token_tables
 from interp.models.spec import Bias, Layer, ModelSpec, Training
 from interp.tasks import IGNORED
@@ -24,21 +24,10 @@ from interp.training.train import choose_engine, train
 CPU = torch.device("cpu")
 
 
-class Small(Count01):
-    """Count01 with short sentences and small data sets, so that sequences are cheap."""
-
-    name = "count01-small"
-    boxes = {split: type(box)((0, 6), (0, 6), (0, 6)) for split, box in Count01.boxes.items()}  # noqa: RUF012
-    sizes = {"train": 60, "validation": 20, "test": 20}  # noqa: RUF012
-
-
-interp.register_task(Small)
-
-
 def small_spec(**changes: object) -> ModelSpec:
     recipe = Training(epochs=4, batch_size=16, learning_rate=1e-2, schedule="cosine", init="torch")
     fields = {
-        "task": {"name": "count01-small"}, "d_model": 6, "readout_at": "=", "dtype": "float64", "origin": recipe,
+        "task": {"name": "count01-short"}, "d_model": 6, "readout_at": "=", "dtype": "float64", "origin": recipe,
         "layers": [Layer(n_heads=2, d_head=3, norm="pre", bias=Bias(q=True, k=True, v=True, o=True))],
     }  # fmt: skip
     return ModelSpec(**{**fields, **changes})
@@ -192,7 +181,7 @@ def test_seeds_of_different_purposes_differ() -> None:
     ({"seeds": [-1]}, "must be integers from 0"),
     ({"snapshots": [9]}, "snapshot at epoch 9: the recipe has 4 epochs"),
     ({"engine": "warp"}, "unknown engine 'warp'"),
-    ({"spec": small_spec(positions="learned", max_length=5)}, "count01-small have 2[0-9] tokens; max_length is 5$"),
+    ({"spec": small_spec(positions="learned", max_length=5)}, "count01-short have 2[0-9] tokens; max_length is 5$"),
     (
         {"spec": small_spec(task="parity", readout_at="last")},
         r'parity has no fixed data set: train it with data="fresh", samples_per_epoch=...$',
@@ -204,11 +193,11 @@ def test_bad_input_is_one_sentence(arguments: dict, sentence: str) -> None:
 
 
 def test_engines_are_chosen_by_what_the_spec_allows() -> None:
-    assert choose_engine(small_spec(), Small(), CPU).name == "count-space"
+    assert choose_engine(small_spec(), Short(), CPU).name == "count-space"
     learned = small_spec(positions="learned", max_length=30)
-    assert choose_engine(learned, Small(), CPU).name == "vmap"
+    assert choose_engine(learned, Short(), CPU).name == "vmap"
     with pytest.raises(InterpError, match=r"count-space cannot train .*needs one layer without positions"):
-        choose_engine(learned, Small(), CPU, "count-space")
+        choose_engine(learned, Short(), CPU, "count-space")
 
 
 def test_what_cannot_be_trained_is_said() -> None:
