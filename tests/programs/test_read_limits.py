@@ -9,6 +9,7 @@ from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations.engine import explain_subject
 from interp.programs.language import Program, Sums
 from interp.programs.read_limits import Points, ValueLimits, by_limits, cut
+from interp.programs.reading import Reading
 from interp.programs.running import Running
 from interp.programs.words import answer_words
 from interp.tasks.populations import everything
@@ -23,13 +24,18 @@ def planted() -> Subject:
     return Subject.of(model)
 
 
-def test_the_value_that_reads_others_has_sums() -> None:
-    subject = planted()
+def read(subject: Subject) -> tuple[Reading, Program]:
+    """What is read out of it, and the program by limits, which is always right."""
     population = everything(subject.task)
     reading = decompile(Running.of(subject, population.batch))
     program = by_limits(reading, population)
     assert program is not None
     assert reading.answered(program.answer, program.steps).share == 1.0
+    return reading, program
+
+
+def test_the_value_that_reads_others_has_sums() -> None:
+    _, program = read(planted())
     sums = program.steps[-1]
     assert isinstance(sums, Sums)
     gates = torch.tensor(sums.weights[0])
@@ -47,12 +53,8 @@ def test_the_value_that_reads_others_has_sums() -> None:
 
 
 def test_answers_without_sums() -> None:
-    subject = Subject.of(interp.build("histogram/lin-softmax-exact", T=5, L=4))
-    population = everything(subject.task)
-    reading = decompile(Running.of(subject, population.batch))
-    program = by_limits(reading, population)
+    reading, program = read(Subject.of(interp.build("histogram/lin-softmax-exact", T=5, L=4)))
     assert [type(step).__name__ for step in program.steps] == ["Head", "Product"]
-    assert reading.answered(program.answer, program.steps).share == 1.0
     assert answer_words(program).endswith("by limits for each token.")
     assert program_of(reading) != program
 
@@ -61,11 +63,7 @@ def test_soft_attention_is_evened() -> None:
     """Its shares by themselves do not tell how often the own token occurs, since others have several weights."""
     subject = Subject.of(interp.build("histogram/dot-softmax-exact", T=5, L=4))
     assert explain_subject(subject, "exact").level == "explained"
-    population = everything(subject.task)
-    reading = decompile(Running.of(subject, population.batch))
-    program = by_limits(reading, population)
-    assert program is not None
-    assert reading.answered(program.answer, program.steps).share == 1.0
+    read(subject)
 
 
 def test_a_limit_is_halfway_between_points() -> None:
