@@ -4,20 +4,13 @@ from typing import Any
 
 import torch
 
-from interp.models.lens import HookedTransformer, HookedTransformerConfig, config, quiet_construction
+from interp.models.lens import HookedTransformer, config, quiet_construction
 
 
 def hooked(**fields: Any) -> HookedTransformer:
     """A model whose parameters are still to be set."""
     with quiet_construction():
         return HookedTransformer(config(**fields))
-
-
-def two_heads_of_words() -> HookedTransformer:
-    """One layer of attention alone, with six tokens, as TransformerLens draws it: its biases are 0."""
-    fields = {"n_layers": 1, "d_model": 4, "n_heads": 2, "d_head": 2, "n_ctx": 4, "d_vocab": 6, "attn_only": True}
-    with quiet_construction():
-        return HookedTransformer(HookedTransformerConfig(**fields, normalization_type=None))
 
 
 @torch.no_grad()

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from closeness import close
-from drawn_weights import draw, hooked
 from standins import NAMES, padding_hooks, standin
 
 import interp
@@ -89,12 +88,14 @@ def test_singular_values_are_those_of_the_matrices(name) -> None:
 
 def test_composition_is_transformer_lens_s_without_norms() -> None:
     """Where no norm is folded in, the scores are those of all_composition_scores."""
-    model = hooked(
-        n_layers=2, d_model=12, n_heads=3, d_head=4, n_ctx=7, d_vocab=6, d_vocab_out=3, attn_only=True,
-        normalization_type=None,
-    )  # fmt: skip
-    draw(model, 0, scale=0.3)
+    with quiet_construction():
+        torch.manual_seed(0)
+        model = HookedTransformer(HookedTransformerConfig(
+            n_layers=2, d_model=12, n_heads=3, d_head=4, n_ctx=7, d_vocab=6, d_vocab_out=3, attn_only=True,
+            normalization_type=None))  # fmt: skip
     model.requires_grad_(False)
+    for parameter in model.parameters():  # TransformerLens 4 leaves some at zero
+        parameter.normal_(std=0.3)
     subject = Subject.external(model, standin("recall").task)
     table = circuits.composition_scores(subject).to_frame().set_index(["writer", "reader"])
     for kind in "QKV":

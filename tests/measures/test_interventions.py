@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from drawn_weights import draw, hooked
 from hooked_heads import from_cache
 from short_count01 import sentences
 
 import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures import attention_ratios, circuits
+from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.models.subject import Subject, no_sum
 
 
@@ -61,8 +61,8 @@ def test_counts_and_hooks_give_the_same_reweighted_outputs(model, batch, w01, w0
     positions = (batch.tokens == 4).int().argmax(1)
     hook = attention_ratios.attention_hook(model, batch, w01, w02)
     with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", hook)]):
-        expected = from_cache(model, batch, positions)
-    torch.testing.assert_close(from_counts(model, batch, w01, w02), expected, rtol=1e-10, atol=1e-11)
+        hooked = from_cache(model, batch, positions)
+    torch.testing.assert_close(from_counts(model, batch, w01, w02), hooked, rtol=1e-10, atol=1e-11)
 
 
 def test_the_hooked_pattern_has_the_ratios_and_sums_to_one(model, batch) -> None:
@@ -140,11 +140,11 @@ def test_bad_mode_and_models_without_circuits(model, batch) -> None:
 
 def test_ratios_of_a_strangers_model_without_positions_are_exact(model, batch) -> None:
     """The same weights in a stock HookedTransformer whose position table is zero."""
-    stock = hooked(
-        n_layers=1, d_model=model.cfg.d_model, n_heads=16, d_head=model.cfg.d_head, n_ctx=batch.tokens.shape[1],
-        d_vocab=model.cfg.d_vocab, attn_only=True, normalization_type=None, dtype=torch.float64,
-    )  # fmt: skip
-    draw(stock, 0, scale=0.3)
+    with quiet_construction():
+        stock = HookedTransformer(HookedTransformerConfig(
+            n_layers=1, d_model=model.cfg.d_model, n_heads=16, d_head=model.cfg.d_head, n_ctx=batch.tokens.shape[1],
+            d_vocab=model.cfg.d_vocab, attn_only=True, normalization_type=None, seed=0, dtype=torch.float64,
+        ))  # fmt: skip
     torch.nn.init.zeros_(stock.pos_embed.W_pos)
     stock.requires_grad_(False)
     table = attention_ratios.token_ratios(Subject.external(stock, model.task), batch=batch)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 from closeness import close
-from drawn_weights import draw, two_heads_of_words
+from drawn_weights import draw
 
 import interp
 from interp.errors import UnsupportedError
 from interp.families.memorization import bigram, kgram, least_squares, lookup, measures, rank_d_optimum
 from interp.families.memorization.constructions.models import memorization_spec
+from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.models.subject import Subject
 
 TASK = kgram(N=4, M=6, k=2, concentration=0.5, prior="zipf", seed=1)
@@ -109,7 +110,12 @@ def test_what_the_unembedding_expresses() -> None:
 
 def test_a_hooked_transformer_of_your_own() -> None:
     task = bigram(N=6, M=6)
-    mine = two_heads_of_words()
+    with quiet_construction():
+        mine = HookedTransformer(
+            HookedTransformerConfig(
+                n_layers=1, d_model=4, n_heads=2, d_head=2, n_ctx=4, d_vocab=6, attn_only=True, normalization_type=None
+            )
+        )
     subject = Subject.external(mine, task)
     logits = mine(task.all_contexts().tokens)[:, -1].detach().double().numpy()
     close(measures.context_logits(subject), logits, atol=1e-6)

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from drawn_weights import two_heads_of_words
 
 import interp
 from interp.errors import UnsupportedError
 from interp.families.memorization import bigram, kgram, least_squares, lookup
 from interp.families.memorization.constructions.models import memorization_spec
+from interp.models.lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.models.subject import Subject
 
 SMALL = kgram(N=4, M=6, k=2, seed=1)
@@ -61,6 +61,12 @@ def test_a_model_with_an_mlp_and_a_comparison() -> None:
 
 
 def test_a_hooked_transformer_of_your_own() -> None:
-    report = interp.analyze(Subject.external(two_heads_of_words(), task=kgram(N=6, M=6)), sections=TABLE)
+    with quiet_construction():
+        mine = HookedTransformer(
+            HookedTransformerConfig(
+                n_layers=1, d_model=4, n_heads=2, d_head=2, n_ctx=4, d_vocab=6, attn_only=True, normalization_type=None
+            )
+        )
+    report = interp.analyze(Subject.external(mine, task=kgram(N=6, M=6)), sections=TABLE)
     assert "associations are memorized" in report.verdict
     assert {"optimum", "table_heads", "attention_matrix"} <= set(report.tables)

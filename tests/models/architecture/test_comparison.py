@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from drawn_weights import hooked
 from numpy_forward import forward
 from torch import Tensor, nn
 
 import interp
 from interp.models.architecture.comparison import cast, compare, runs
-from interp.models.lens import HookedTransformer
+from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.spec import MLP, Layer, ModelSpec
 from interp.tasks import make_task
 
@@ -94,7 +93,8 @@ def test_float64_is_float64_in_every_part(how: str) -> None:
 
 def stock(**fields: Any) -> HookedTransformer:
     sizes = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 6, "d_vocab": 4, "attn_only": True}
-    model = hooked(**(sizes | fields))
+    with quiet_construction():
+        model = HookedTransformer(config(**(sizes | fields)))
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         parameter.data = torch.randn(parameter.shape, generator=generator)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from drawn_weights import hooked
 from standins import Balance, Ends, standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
+from interp.models.lens import HookedTransformer, config, quiet_construction
 from interp.models.subject import Subject
 from interp.programs.explanations.strings import Strings, answers, check_letters
 
@@ -83,7 +83,8 @@ class Marked(Balance):
 
 def test_the_length_of_strings_is_without_their_marks() -> None:
     fields = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 4, "n_ctx": 9, "d_vocab": 3, "d_vocab_out": 3}
-    subject = Subject.external(hooked(**fields, attn_only=True), Marked())
+    with quiet_construction():
+        subject = Subject.external(HookedTransformer(config(**fields, attn_only=True)), Marked())
     found = Strings.of(subject)
     assert (found.alphabet, found.marks, found.fixed) == (("a", "b"), 1, 8)
     assert found.longest(subject, 1_000_000) == 8
@@ -132,7 +133,8 @@ class Sorted(interp.Task):
 def small(task: interp.Task, length: int) -> Subject:
     fields = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_head": 4, "attn_only": True}
     n, random = len(task.vocabulary), torch.Generator().manual_seed(0)
-    model = hooked(**fields, n_ctx=length, d_vocab=n, d_vocab_out=n)
+    with quiet_construction():
+        model = HookedTransformer(config(**fields, n_ctx=length, d_vocab=n, d_vocab_out=n))
     for parameter in model.parameters():
         parameter.data.normal_(generator=random)
     return Subject.external(model, task)
