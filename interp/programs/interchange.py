@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from typing import TypeAlias
 
@@ -310,8 +310,7 @@ class Interchanger:
         for how, donors in ways.items():
             known, key = self.fresh.pairings, (self.times, drawn, how)
             if key not in known:
-                none = torch.zeros(0, len(batch), length).long()
-                made = lambda none=none, ways=donors: torch.cat([none, *(one[None] for one in ways)])  # noqa: E731
+                made = partial(_stacked, donors, torch.zeros(0, len(batch), length).long())
                 known[key] = self.running.subject.shared(f"{how}, {drawn}", batch, made)
             yield how, known[key]
 
@@ -505,6 +504,11 @@ def same_partition(one: Int[Tensor, "points"], other: Int[Tensor, "points"]) -> 
     _, b = other.unique(return_inverse=True)
     n, m = int(a.max()) + 1, int(b.max()) + 1
     return n == m > 1 and len((a * m + b).unique()) == n
+
+
+def _stacked(donors: Iterable[Int[Tensor, "rows length"]], none: Int[Tensor, "none rows length"]) -> Donors:
+    """All ways of pairing in one tensor."""
+    return torch.cat([none, *(one[None] for one in donors)])
 
 
 def _moved(value: Float[Tensor, "rows length d"], donors: Int[Tensor, "..."]) -> Float[Tensor, "... d"]:

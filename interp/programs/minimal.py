@@ -20,7 +20,7 @@ from torch import Tensor
 from interp.errors import InterpError
 from interp.programs.inputs_tried import InputsTried
 from interp.programs.language import NEVER, TIED, Answer, Program, largest
-from interp.programs.steps import Head, Linear, Step, Sums, Table
+from interp.programs.steps import Head, Linear, Step, Sums, Table, first_largest
 from interp.programs.words import same_word
 
 ROWS_TRIED = 3
@@ -215,7 +215,7 @@ def _without_column(step: Table, at: int, made: Mapping[str, Tensor], sizes: lis
     """A table whose entries are those that are met most often with any value of one variable."""
     cell = torch.zeros(len(next(iter(made.values()))), dtype=torch.long)
     for name, size in zip(step.of, sizes):
-        cell = cell * size + made[name].argmax(-1)
+        cell = cell * size + first_largest(made[name])
     met = torch.bincount(cell, minlength=prod(sizes)).double() + 1e-6
     entries, met = (
         cells.reshape(sizes).movedim(at, -1).reshape(-1, sizes[at]) for cells in (torch.tensor(step.entries), met)

@@ -197,7 +197,7 @@ class Reading:
         return False
 
     def move(self, part: Part) -> None:
-        """From here on, some rows take the variable of a part from another row, unless it is then undecided."""
+        """From here on, some rows take a part's variable from another row; not those that are then `undecided`."""
         rows, before = self.others.get(part), self.running
         if rows is None or before.moved is None:
             return

@@ -233,7 +233,7 @@ class Running:
         return at.where(sets[at] == answers, -1)
 
     def undecided(self, outputs: Float[Tensor, "reads n_out"]) -> Bool[Tensor, "reads"]:
-        """Whether rounding alone decides between two answers; of sets, whether they are those of no input."""
+        """Whether the two best answers are equal up to rounding; of sets, whether the set is the answer to no input."""
         decision = self.subject.decision
         if decision.kind != "argmax":
             return self.decided(outputs) < 0

@@ -58,7 +58,10 @@ class Strings:
         if lacks(task, LISTED_STRINGS) is not None:
             return _seen(subject)
         known: Any = task
-        rows = lambda symbols: known.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))  # noqa: E731
+
+        def rows(symbols: Tensor) -> Batch:
+            return known.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
+
         return cls(task, tuple(map(task.token_id, known.alphabet)), rows, known.n_marks, 1)
 
     @property
