@@ -36,7 +36,8 @@ def decompile(
     reading.made = given(running)
     reading.without = {part: reading.left([part]) for part in reading.running.parts}
     reading.pairs = cancelling(reading.running, reading.kinds, reading.without, reading.left)
-    reading.matter = [*matter] or used(reading.running, reading.kinds, reading.check, reading.strict, reading.pairs)
+    matter = [*matter] or used(reading.running, reading.kinds, reading.check, reading.strict, reading.pairs)
+    reading.matter = sorted(matter, key=lambda part: (part.layer, part.head is None, *reading.weight(part)))
     describe(reading)
     reading.elsewhere = heads_elsewhere(reading)
     loose = [part for part, share in reading.without.items() if share >= SHARE_KEPT_BY_VALUES]
@@ -118,7 +119,23 @@ def sketch(reading: Reading, program: Program | None) -> Program:
 
 
 def _of_steps(reading: Reading, steps: Sequence[Step], answer: Answer) -> Program:
-    """A program of these steps over the task's tokens."""
-    return Program(
-        tuple(reading.task.vocabulary), reading.made["position"].shape[-1], reading.causal, tuple(steps), answer
-    )
+    """A program of these steps, in the order of the model's parts, over the task's tokens."""
+    n_positions = reading.made["position"].shape[-1]
+    steps = by_part(steps, [*reading.running.by_name])
+    return Program(tuple(reading.task.vocabulary), n_positions, reading.causal, steps, answer)
+
+
+def by_part(steps: Sequence[Step], parts: Sequence[str]) -> tuple[Step, ...]:
+    """Steps in the order of these parts, each after those that it reads."""
+    named, ordered = {step.name: step for step in steps}, dict[str, Step]()
+
+    def add(step: Step) -> None:
+        for name in step.of:
+            if name in named:
+                add(named[name])
+        ordered.setdefault(step.name, step)
+
+    of_parts = [step for step in steps if step.part]
+    for step in [*sorted(of_parts, key=lambda step: parts.index(step.part)), *steps]:
+        add(step)
+    return tuple(ordered.values())

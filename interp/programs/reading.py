@@ -72,7 +72,7 @@ class Reading:
     vectors: dict[str, Tensor] = field(default_factory=dict)
     roles: dict[Part, Role] = field(default_factory=dict)
     matter: list[Part] = field(default_factory=list)
-    """The parts that matter, in order of running."""
+    """The parts that matter, in order of running; heads of one layer by their weight."""
     without: dict[Part, float] = field(default_factory=dict)
     """The share of answers that stays with this part alone at its mean."""
     moved: dict[Part, float] = field(default_factory=dict)
@@ -254,10 +254,13 @@ class Reading:
         new = {part: self.kinds.shuffled(whole.value(part)) if moved else self.kinds.means(part) for part in out}
         return whole.kept(new).share
 
-    def size(self, part: Part) -> float:
-        """How much what a part writes in the model varies: an order of parts that does not depend on their numbers."""
-        written = self.running.original.written(part)[self.running.mask]
-        return round(float((written - written.mean(0)).norm()), 3)
+    @cached_method
+    def weight(self, part: Part) -> tuple[float, float]:
+        """An order of parts that does not depend on their numbers, those that matter most first: the share of answers
+        that stays without a part, and how much what it writes in the model varies, negative."""
+        whole = self.running.original
+        written = whole.written(part)[whole.mask]
+        return self.without[part], -round(float((written - written.mean(0)).norm()), 3)
 
     def in_place(self, part: Part, other: str) -> Tensor:
         """The value of a head if its variable were that of another one."""

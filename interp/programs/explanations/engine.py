@@ -258,9 +258,11 @@ def rank(found: Explanation) -> int:
 
 
 def fullness(found: Explanation) -> tuple[int, int, float]:
-    """The level, how many parts are described, and how many answers stay with them, if they are no program: larger is
-    better."""
-    return rank(found), found.count("explained"), (found.level not in GIVEN) * (found.joint or 0.0)
+    """The level; of programs that give the answers, how few constants they have; else how many parts are described, and
+    how many answers stay with them: larger is better."""
+    if found.level in GIVEN:
+        return rank(found), -found.constants, 0.0
+    return rank(found), found.count("explained"), found.joint or 0.0
 
 
 def explained(
