@@ -87,7 +87,9 @@ def program_of(reading: Reading, found: Reached | None = None) -> Program | None
     if wanted & reading.given:
         return None
     subject = reading.running.subject
-    kept, answer = [without_rounding(step) for step in kept], without_rounding(answer)
+    kept, rounded = [without_rounding(step) for step in kept], without_rounding(answer)
+    if reading.answered(rounded, more).share >= reading.answered(answer, more).share:  # else a tiny bias breaks ties
+        answer = rounded
     program = replace(_of_steps(reading, kept[::-1], answer), read=subject.read_at, pad=reading.task.pad)
     return with_names(program, [reading.task.vocabulary[token] for token in reading.kinds.marks])
 

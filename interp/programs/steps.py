@@ -20,7 +20,7 @@ NEVER = -1e4
 """A score that gives no attention. It is finite: where all scores are NEVER, attention is even."""
 ROUNDING = 1e-9
 """Sums that differ by less, as a share of the largest (or of 1, if it is smaller), are equal."""
-NOTHING, APART = 1e-3, 30.0
+NOTHING, APART = 1e-2, 30.0
 """Weights are rounding if they are smaller than NOTHING, as a share of the step's largest, and all others are at least
 APART times as large. What rounding makes differs between forms of one model, and has no largest size of its own."""
 OCCURS = -1e3
