@@ -86,11 +86,11 @@ def program_of(reading: Reading, found: Reached | None = None) -> Program | None
             wanted |= set(step.of)
     if wanted & reading.given:
         return None
-    subject = reading.running.subject
-    kept, rounded = [without_rounding(step) for step in kept], without_rounding(answer)
-    if reading.answered(rounded, more).share >= reading.answered(answer, more).share:  # else a tiny bias breaks ties
-        answer = rounded
-    program = replace(_of_steps(reading, kept[::-1], answer), read=subject.read_at, pad=reading.task.pad)
+    subject, kept = reading.running.subject, kept[::-1]
+    rounded, simple = [without_rounding(step) for step in kept], without_rounding(answer)
+    if reading.answered(simple, rounded).share >= reading.answered(answer, kept).share:  # else it breaks ties
+        kept, answer = rounded, simple
+    program = replace(_of_steps(reading, kept, answer), read=subject.read_at, pad=reading.task.pad)
     return with_names(program, [reading.task.vocabulary[token] for token in reading.kinds.marks])
 
 

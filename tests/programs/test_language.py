@@ -54,7 +54,7 @@ def test_weights_that_rounding_makes_are_0() -> None:
     rounded = without_rounding(replace(YES, weights=(((1.0, 3e-17), (-4e-6, 0.5)),), bias=(6e-5, 2e-2)))
     assert rounded == replace(YES, weights=(((1.0, 0.0), (0.0, 0.5)),), bias=(0.0, 2e-2))
     graded = replace(YES, weights=(((1.0, 1e-1), (1e-2, 1e-3)),), bias=(1e-4, 1e-5))  # no gap
-    small = replace(YES, weights=(((1.0, 0.0), (1e-2, 0.0)),), bias=(0.0, 0.0))  # and not below a thousandth
+    small = replace(YES, weights=(((1.0, 0.0), (2e-2, 0.0)),), bias=(0.0, 0.0))  # and not below a hundredth
     assert [without_rounding(step) for step in (graded, small)] == [graded, small]
     assert without_rounding(REPEATS.steps[0]) == REPEATS.steps[0]
 

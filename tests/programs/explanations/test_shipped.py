@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import torch
 
 import interp
@@ -30,6 +31,20 @@ def test_hooks_on_a_model_hide_its_explanation() -> None:
     assert shipped(Subject.of(model)) is None
     model.reset_hooks()
     assert shipped(Subject.of(model)) is not None
+
+
+SLOW = ("algorithmic/brackets", "algorithmic/induction", "languages/first-learned", "languages/parity")
+"""Models that take more than half a minute."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({data["model"] for data in _known().values()} - {*SLOW}))
+def test_explained_anew_the_same_is_found(name: str) -> None:
+    model = interp.load(name)
+    known = shipped(Subject.of(model))
+    found = interp.explain(model)
+    assert (found.level, found.found) == (known.level, known.found)
+    assert not found.found or found.constants == known.constants
 
 
 def test_every_shipped_program_has_its_population() -> None:
