@@ -114,6 +114,11 @@ class Program:
         """Numbers of the program: table entries, selected pairs, scores, and weights that are not zero."""
         return sum(step.constants for step in (*self.steps, self.answer))
 
+    @property
+    def fitted(self) -> bool:
+        """Whether it holds weighted sums, which are fitted to a model."""
+        return any(isinstance(step, Sums) for step in self.steps)
+
     @cached_property
     def by_name(self) -> dict[str, Step]:
         """The step that makes each variable; none makes the token and the position."""

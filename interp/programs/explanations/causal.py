@@ -27,7 +27,7 @@ from interp.programs.minimal import NEXT_TO_NONE, inputs, writers
 from interp.programs.readers import runs_before
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
-from interp.programs.steps import Head, Step, Sums
+from interp.programs.steps import Head, Step
 from interp.programs.variable_words import said
 from interp.programs.words import parts_words, step_words
 
@@ -91,8 +91,7 @@ def may_lose(program: Program, agreement: Agreement) -> float:
     A program that gives all answers may lose none, unless it holds fitted sums: these may need one more input for a
     single answer in ten thousand.
     """
-    fitted = any(isinstance(step, Sums) for step in program.steps)
-    return LOSS if agreement.share < 1 or fitted else 0.0
+    return LOSS if agreement.share < 1 or program.fitted else 0.0
 
 
 def judge(reading: Reading, program: Program, fresh: FreshInputs, to_the_first: bool = False) -> Judged:

@@ -46,7 +46,7 @@ from interp.programs.explanations.rule import Rule
 from interp.programs.explanations.search import PER_CELL, Data, Scored, nearest, search
 from interp.programs.explanations.strings import Strings, answers
 from interp.programs.interchange import COUNTED, FreshInputs, same_partition
-from interp.programs.language import Program, Sums
+from interp.programs.language import Program
 from interp.programs.moved_rows import described_on_moved_rows
 from interp.programs.read_limits import by_limits
 from interp.programs.read_neurons import by_neurons
@@ -230,10 +230,13 @@ def may_be_finer(found: Explanation, program: Program | None) -> bool:
     """Whether parts are described anew, so that no answer is lost: where the program is not the model's, or gives too
     few answers.
 
-    In the latter case, it must have at most half of the constants that it may have: finer ones had twice as many.
+    Where there is a bound of its constants (with sums), or answers are lost, the program must have at most half of the
+    constants that it may have: finer ones had twice as many.
     """
     short = program is not None and 2 * program.constants <= found.parameters // MOST_SUMS
-    return found.level == "imitated" or (short and found.listing.startswith(GIVES))
+    if found.level == "imitated":
+        return short or (program is not None and not program.fitted)
+    return short and found.listing.startswith(GIVES)
 
 
 def may_move(found: Explanation) -> bool:
@@ -244,8 +247,7 @@ def may_move(found: Explanation) -> bool:
     every two to four of their parameters, which is no explanation (see MOST_SUMS). Nor are they where a model depends
     on counts alone: of 392 trained seeds of Count01, one was explained by this, which took a fifth of the time of all.
     """
-    program = found.program
-    if found.level != "imitated" or program is None or any(isinstance(step, Sums) for step in program.steps):
+    if found.level != "imitated" or found.program is None or found.program.fitted:
         return False
     if found.subject is not None and found.subject.count_space:
         return False
@@ -319,7 +321,7 @@ def lists(program: Program, population: Population, apart: int, parameters: int)
     if program.constants >= apart and (population.exact or 2 * apart <= population.n):
         alike = "" if apart == population.n else " that the model can tell apart"
         return f"has {program.constants:,} constants for {apart:,} inputs{alike}"
-    if any(isinstance(step, Sums) for step in program.steps) and program.constants > parameters // MOST_SUMS:
+    if program.fitted and program.constants > parameters // MOST_SUMS:
         return f"has {program.constants:,} constants; the model has {parameters:,} parameters"
     return ""
 

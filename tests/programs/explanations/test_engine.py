@@ -102,6 +102,9 @@ def test_a_finer_reading_follows_one_that_is_imitated(shown: bool) -> None:
     assert not engine.may_be_finer(replace(missing, parameters=8 * program.constants - 1), program)
     assert engine.may_be_finer(replace(missing, parameters=8 * program.constants), program)
     assert not engine.may_be_finer(missing, None)
+    fitted = replace(program, steps=(*program.steps, Sums("sums", (), (), (0.0,))))
+    assert engine.may_be_finer(replace(found[0], parameters=1), program)
+    assert [engine.may_be_finer(replace(found[0], parameters=n), fitted) for n in (1, 10**6)] == [False, True]
     finer = (True, not shown)
     assert read == [(True, False, False), (True, *finer), (False, False, False), (False, *finer)]
     now = quantize.enough_of(0.999, finer=True), quantize.enough_of(1.0, finer=False)
