@@ -22,7 +22,7 @@ from interp.measures.attention import attention_by_token
 from interp.measures.circuits import circuit_tables
 from interp.measures.heads import category, check_layer, counted_from, decompose
 from interp.measures.results import Figure, Inputs, Tabular, as_batch, batch_of, draw
-from interp.measures.runs import ScoreWithLoss, activations, check_reads, pieces, reads_of
+from interp.measures.runs import ScoreWithLoss, activations, check_answers, check_reads, pieces, reads_of
 from interp.measures.seeds import Models, by_seed, subjects_of
 from interp.measures.separation import score_groups
 from interp.measures.survey import separation_of_each
@@ -321,6 +321,7 @@ def reweight_attention(
     counted = [_rows(subject, batch).stacked(torch.float64) for batch in (train, test)] if fast else None
     tables = circuit_tables(subject) if fast else None
     labels = [reads_of(subject, batch).classes for batch in (train, test)]
+    check_answers(subject, labels[0])
     frames = []
     for pair in [None] if w01 is None or w02 is None else [(a, b) for a in _as_list(w01) for b in _as_list(w02)]:
         if counted is None or tables is None:

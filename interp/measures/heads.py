@@ -22,7 +22,7 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
 from interp.measures.components import readout_map
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw
-from interp.measures.runs import at_reads, heads_of, numbered, reads_of
+from interp.measures.runs import at_reads, check_answers, heads_of, numbered, reads_of
 from interp.measures.seeds import Models, by_seed, mean_over_seeds, subjects_of
 from interp.measures.separation import score_groups
 from interp.measures.subsets import check_groups, select_groups, subset_logit_metrics
@@ -301,6 +301,8 @@ def head_metrics(
     heads = every if layer is None else [head for head in every if head.layer == check_layer(subject, layer)]
     fitted = outputs_of_each(subjects, batch_of(subject, train, "train"), layer=layer)
     tested = outputs_of_each(subjects, batch_of(subject, test), layer=layer)
+    for outputs in (fitted[0], tested[0]):
+        check_answers(subject, outputs.labels)
     chosen = numbered(subject, groups, heads)
     table = by_seed(model, subjects, [
         group_metrics(mine, theirs, chosen, with_skip=with_skip, sample=sample, C=C)

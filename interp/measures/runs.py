@@ -56,6 +56,13 @@ def check_reads(subject: Subject, batch: Batch) -> Reads:
     return reads
 
 
+def check_answers(subject: Subject, classes: Int[Tensor, "reads"]) -> None:
+    """Raise InterpError if all reads have one right answer, so that no separator can be fitted to them or judged."""
+    if len(only := classes.unique()) == 1:
+        word = short(subject.task.word(int(only)))
+        raise InterpError(f"the labels hold one class only ({word!r}); there is nothing to separate")
+
+
 def nothing(task: Task) -> str:
     """Say that inputs have no reads, and how a row has some if answers are generated."""
     example = task.example if task.generates is not None else None

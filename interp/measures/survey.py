@@ -21,7 +21,7 @@ from interp.measures.components import direct_logit_attribution
 from interp.measures.head_types import head_types
 from interp.measures.heads import outputs_of_each
 from interp.measures.results import batch_of
-from interp.measures.runs import Neuron, at_reads, has_mlp, heads_of, neuron_layers, parts_of, reads_of
+from interp.measures.runs import Neuron, at_reads, check_answers, has_mlp, heads_of, neuron_layers, parts_of, reads_of
 from interp.measures.separation import score_groups
 from interp.measures.variables import chance, feature_at_reads
 from interp.models.architecture.ties import leveled
@@ -97,6 +97,7 @@ def separation_of_each(subjects: Sequence[Subject], train: Batch, test: Batch, C
             continue
         seen = [at_reads(subject, batch, names) for subject in subjects]
         features.append([torch.cat([of_subject[name] for name in names], 1).numpy() for of_subject in seen])
+    check_answers(subjects[0], reads_of(subjects[0], train).classes)
     labels = [reads_of(subjects[0], batch).classes.numpy() for batch in (train, test)]
     return [
         list(score_groups(fitted, labels[0], tested, labels[1], [(i,) for i in range(fitted.shape[1])], C=C)["s_acc"])

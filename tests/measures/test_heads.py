@@ -95,7 +95,7 @@ def test_head_metrics_refuse_what_cannot_be_separated(model, batch) -> None:
     one_answer = batch[batch.labels == 5]
     with pytest.raises(InterpError, match="one class only"):
         interp.head_metrics(model, train=one_answer, test=batch)
-    with pytest.raises(InterpError, match="every row has the label 5"):
+    with pytest.raises(InterpError, match=r"one class only \('4'\)"):
         interp.head_metrics(model, train=batch, test=one_answer)
     with pytest.raises(InterpError, match="12 rows are fewer than 32 features"):
         interp.head_metrics(model, [range(16)], train=batch, test=batch)

@@ -82,3 +82,14 @@ def test_why_heads_have_no_s_acc_is_said() -> None:
     assert table["s_acc"].isna().all()
     assert "15 rows are fewer than 16 features" in table.attrs["no_s_acc"]
     assert "There is no s_acc: 15 rows are fewer" in describe_separation(table)
+
+
+def test_a_single_answer_is_named_by_its_word() -> None:
+    model = interp.load("languages/parity")
+    batch = model.task.sample(60, seed=1)
+    members = batch[batch.labels]
+    table = survey(model, batch, members)
+    assert "one class only ('a member')" in table.attrs["no_s_acc"]
+    for train, test in ((members, batch), (batch, members)):
+        with pytest.raises(interp.InterpError, match=r"one class only \('a member'\)"):
+            interp.head_metrics(model, train=train, test=test)
