@@ -75,6 +75,27 @@ class Questions(Task):
             raise InterpError(f"{prefix} must end with the stop {stop!r} and contain it only there")
         return asked + wanted
 
+    @cached_property
+    def _row_of(self) -> dict[tuple[int, ...], list[int]]:
+        """The row of each question."""
+        return {self._question(row): row for row in self.rows.tolist()}
+
+    def _question(self, row: list[int]) -> tuple[int, ...]:
+        """Return the tokens of a row after which its answer starts, or all if the start is missing."""
+        start = self.generates.start if self.generates is not None else 0
+        if isinstance(start, str):
+            token = self.token_id(start)
+            start = row.index(token) + 1 if token in row else len(row)
+        return (*row[:start],)
+
+    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
+        """Raise InterpError unless every row is a question with its right answer, or with the beginning of it."""
+        lengths, good = tokens.ne(int(self.pad_id or 0)).sum(1).tolist(), []
+        for row, length in zip(tokens.tolist(), lengths):
+            right = self._row_of.get(self._question(row), [])
+            good.append(length <= len(right) and right[:length] == row[:length])
+        self.check_rows(torch.tensor(good, dtype=torch.bool), tokens, "a question with its right answer")
+
     def _tokens(self, text: Any, source: str) -> list[int]:
         """Return a text's tokens, one per character."""
         if not isinstance(text, str):
@@ -99,8 +120,12 @@ class Questions(Task):
         return self.batch(self.rows[drawn])
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Label rows with the next token at each position whose next token is in the answer, -1 elsewhere."""
+        """Label rows with the next token at each position whose next token is in the answer, -1 elsewhere.
+
+        Raises InterpError for a row that is no question, or has a wrong answer.
+        """
         assert self.generates is not None
+        self.check_input(tokens)
         start, places = self.generates.start, torch.arange(tokens.shape[1])
         first = find_positions(self, tokens, start)[:, None] if isinstance(start, str) else start - 1
         following = torch.cat([tokens[:, 1:], torch.full_like(tokens[:, :1], int(self.pad_id or 0))], 1)

@@ -1,6 +1,7 @@
 """Questions in text: rows, labels and samples against strings written out."""
 
 import pytest
+import torch
 
 from interp.errors import InterpError
 from interp.tasks import Questions, task_checks
@@ -74,3 +75,20 @@ def test_answers_are_what_generates_describes(said: dict[str, object], reason: s
 
     with pytest.raises(InterpError, match=reason):
         Said().sample(3)
+
+
+@pytest.mark.parametrize("start", [">", 3])
+def test_a_wrong_answer_in_a_row_is_refused(start: str | int) -> None:
+    class Some(Doubled):
+        generates = Generates(start=start, stop=".", length=5)
+
+        def questions(self) -> list[str]:
+            return ["ab>", "ba>"]
+
+    task = Some()
+    for text in ("ab>", "ab>aab", "ab>aabb.", "ab>aabb.__"):  # the answer, or its beginning
+        assert task.batch(torch.tensor([task.parse(text)])).tokens.shape == (1, len(text))
+    for text in ("ab>aaab", "ab>aabb.a", "ab>aabb..", "aa>", "ab"):
+        rows = torch.tensor([task.parse(row.ljust(9, "_")) for row in ("ba>bbaa.", text)])
+        with pytest.raises(InterpError, match=f"row 1, '{text}_*', is not an input of .*: it must be a question with"):
+            task.batch(rows)
