@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, check_one_of, refuse_if
+from interp.errors import InterpError, UnsupportedError, check_one_of, check_size, refuse_if
 from interp.measures import runs
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced
 from interp.models.architecture.answers import decide
@@ -369,7 +369,7 @@ class LogitLens(Result):
         """
         if not self.chances:
             raise UnsupportedError("the outputs are not the logits of a softmax, so none of them is the top one")
-        k = min(k, self.logits.shape[-1])
+        k = min(check_size("k", k), self.logits.shape[-1])
         logit, index = self.logits.sort(stable=True, dim=-1, descending=True)
         chance = self.logits.softmax(-1).gather(-1, index)
         reads = list(zip(self.rows.tolist(), self.positions.tolist()))

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from interp.errors import InterpError, of_type
+from interp.errors import InterpError, check_size, of_type
 from interp.measures.hypothesis import Hypothesis, Place, Units, Values
 from interp.measures.interchange import Interchange
 from interp.measures.results import Figure, Result, draw
@@ -151,6 +151,7 @@ def evaluate_hypothesis(
         (True, 1.0)
     """
     subject = Subject.of(model)
+    check_size("pairs", pairs)
     if not isinstance(hypothesis, Hypothesis):
         raise InterpError(f"{of_type(hypothesis)} is not a hypothesis: interp.Hypothesis([interp.Variable(...)])")
     places = {variable.name: [Place.of(subject, place) for place in variable.at] for variable in hypothesis.variables}

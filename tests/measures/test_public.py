@@ -147,6 +147,13 @@ WRONG = {
     "a seed of donors": (lambda model: interp.ablate(model, ["0.0"], mode="resample", seed=1.5), "seed = 1.5 must be"),
     "a tolerance": (lambda model: interp.find_circuit(model, tolerance=float("nan")), "tolerance = nan must be from 0"),
     "a number of draws": (lambda model: interp.evaluate_circuit(model, ["0.0"], draws=-1), "draws = -1 must be an"),
+    "a number of outputs": (lambda model: interp.logit_lens(model, PAIR[0]).top(0), "k = 0 must be an integer of at"),
+    "a number of pairs": (
+        lambda model: interp.evaluate_hypothesis(
+            model, interp.Hypothesis([interp.Variable("answer", at="head 0.0")]), pairs=0
+        ),
+        "pairs = 0 must be an integer of at least 1",
+    ),
     "a metric of numbers": (
         lambda model: interp.activation_patching(model, *PAIR, metric=lambda logits, where: [1.0]),
         "must return a tensor, one number",
