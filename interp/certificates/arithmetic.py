@@ -36,6 +36,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from interp.models.subject import autocast
+
 ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24}
 """Unit roundoff of the supported number formats. In half formats, fused kernels mix precisions: not supported."""
 
@@ -107,14 +109,6 @@ def lowered() -> str | None:
                         ("backends.mkldnn.matmul", getattr(onednn, "matmul", None))):  # fmt: skip
         if (asked := getattr(place, "fp32_precision", "none")) not in ("none", "ieee"):
             return f"torch multiplies float32 in {asked!r} precision; set torch.{name}.fp32_precision = 'ieee' first"
-    return None
-
-
-def autocast() -> str | None:
-    """Return a sentence if torch's autocast, which runs parts of a model in other formats, is on, or None."""
-    for kind in ("cpu", "cuda"):
-        if torch.is_autocast_enabled(kind):
-            return f"torch.autocast({kind!r}) is on and runs parts of a model in another number format: turn it off"
     return None
 
 

@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.certificates.arithmetic import autocast, lowered
+from interp.certificates.arithmetic import lowered
 from interp.certificates.certificate import AT_HAND, Certificate, Progress, Status, note_rounding, register_method
 from interp.certificates.digits import DIGITS, Precise, products
 from interp.certificates.probes import hooks_on, sees_its_answers
@@ -37,7 +37,7 @@ from interp.models.architecture.answers import decide, has_answer, margins, said
 from interp.models.architecture.comparison import TOLERANCE
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer
-from interp.models.subject import Subject
+from interp.models.subject import Subject, autocast
 from interp.support.resources import one_thread
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.batch_checks import check_batch

@@ -12,11 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from interp.certificates.arithmetic import autocast, lowered
+from interp.certificates.arithmetic import lowered
 from interp.certificates.certificate import Certificate, MadeBy
 from interp.certificates.evidence import write_evidence
 from interp.certificates.probes import compare_with_fresh, probes_of, remake_model
 from interp.models.architecture.task_model import TaskModel
+from interp.models.subject import autocast
 from interp.tasks.task import tensors_sha256
 
 FILE = "known.json"

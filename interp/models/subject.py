@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.errors import ON_META, InterpError, UnsupportedError, check_one_of, of_type, quoted
+from interp.errors import ON_META, InterpError, UnsupportedError, check_one_of, of_type, quoted, refuse_if
 from interp.models.architecture.answers import (
     Decision,
     answers_of,
@@ -68,7 +68,11 @@ class Subject:
 
     @classmethod
     def of(cls, model: Model) -> Subject:
-        """Make a subject of a task model; a subject stays as it is. Raises InterpError for anything else."""
+        """Make a subject of a task model; a subject stays as it is. Raises InterpError for anything else.
+
+        Raises UnsupportedError under torch's autocast, which would change all numbers without a word.
+        """
+        refuse_if(autocast())
         if isinstance(model, Subject):
             return model
         if not isinstance(model, HookedTransformer):
@@ -402,6 +406,14 @@ class Subject:
                 "heads"
             )
         return None
+
+
+def autocast() -> str | None:
+    """Return a sentence if torch's autocast, which runs parts of a model in other formats, is on, or None."""
+    for kind in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(kind):
+            return f"torch.autocast({kind!r}) is on and runs parts of a model in another number format: turn it off"
+    return None
 
 
 def check_finite(subject: Subject) -> None:

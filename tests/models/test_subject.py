@@ -302,3 +302,13 @@ def test_which_outputs_are_a_sum_over_parts(fields: dict[str, Any], norm: Any, s
     model: Any = SimpleNamespace(cfg=SimpleNamespace(**fields), ln_final=norm)
     found = no_sum(model)
     assert found is None if says is None else str(found).startswith(says)
+
+
+def test_autocast_is_refused_by_every_measure() -> None:
+    """Accuracies and logits would be those of another number format, without a word."""
+    task_model, external = interp.load("count01/minimal"), standin("ends")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for measure in (interp.accuracy, interp.logit_lens, interp.ablate, interp.explain):
+            for model in (task_model, external):
+                with pytest.raises(InterpError, match=r"autocast\('cpu'\) is on and runs parts of a model in another"):
+                    measure(model)
