@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from interp.errors import InterpError, UnsupportedError, check_one_of, check_size
 from interp.measures.results import Figure, Inputs, Result, as_batch, draw
 from interp.measures.runs import ScoreWithLoss, check_reads, work_of
-from interp.models.architecture.answers import find_positions, losses
+from interp.models.architecture.answers import find_positions, has_answer, losses
 from interp.models.architecture.task_model import TaskModel
-from interp.models.subject import Model, Subject
+from interp.models.subject import Model, Subject, check_finite
 from interp.tasks import IGNORED, Batch, Generates
 from interp.tasks.populations import InputsAsked, Population, choose, population_of, sample
 from interp.tasks.scores import Score
@@ -136,9 +136,11 @@ def accuracy(
 
 @torch.no_grad()
 def accuracy_on(model: Model, population: Population) -> Accuracy:
-    """Measure accuracy on the inputs of a population."""
+    """Measure accuracy on the inputs of a population. Raises InterpError for outputs of weights that are not finite."""
     subject, batch = Subject.of(model), population.batch
     reads, logits = check_reads(subject, batch), subject.logits(batch)
+    if not bool(has_answer(logits).all()):
+        check_finite(subject)
     good, lost = subject.right_of(logits, batch).cpu(), losses(logits.double(), reads.classes, subject.decision)
     score = ScoreWithLoss(
         len(good), int(good.sum()), len(batch), population.exact, math.nan if lost is None else float(lost.sum())

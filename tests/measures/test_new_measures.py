@@ -145,3 +145,18 @@ def test_weights_that_are_not_finite_have_no_circuits(measure: Callable[[interp.
         model.blocks[1].attn.W_V[0, 0, 0] = torch.nan
     with pytest.raises(interp.InterpError, match=r"1 of the [0-9,]+ weights of blocks.1.attn.W_V is not finite"):
         measure(model)
+
+
+def test_weights_that_are_not_finite_have_no_accuracy() -> None:
+    """It was 0, as if the model were always wrong. Outputs that finite weights make too large are wrong answers."""
+    model = interp.load("count01/minimal")
+    with torch.no_grad():
+        model.unembed.b_U[1] = torch.nan
+    with pytest.raises(interp.InterpError, match=r"1 of the 8 weights of unembed.b_U is not finite: the model cannot"):
+        interp.accuracy(model)
+    with torch.no_grad():
+        model.unembed.b_U[1] = 0.0
+        model.blocks[0].attn.W_O[:] *= 1e200
+        model.unembed.W_U[:] *= 1e200
+    assert not Subject.of(model).logits(model.task.sample(20)).isfinite().all()
+    assert interp.accuracy(model, n=20).accuracy == 0
