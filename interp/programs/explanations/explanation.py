@@ -548,8 +548,8 @@ def scores(found: Explanation) -> list[str]:
         text.append(f"answers with descriptions in place {words.share(found.joint)}")
     shown = [variable.interchange.accuracy for variable in found.variables if variable.interchange.changes.n]
     if shown:
-        or_more = " or more" if min(shown) < max(shown) else ""
-        text.append(f"interchange intervention accuracy {words.at_least(min(shown))}{or_more}")
+        worst = " at worst" if min(shown) < max(shown) else ""
+        text.append(f"interchange intervention accuracy {words.share(min(shown))}{worst}")
     if found.parts:
         used = sum(role.status not in OUT for role in found.parts)
         text.append(f"{used} of {words.counted(len(found.parts), 'part')} used")

@@ -121,13 +121,13 @@ def describe_needed_parts(table: pd.DataFrame, whole: float, chance: float, popu
     on = population.measured[:1].upper() + population.measured[1:]
     needed = find_needed_parts(table, whole, chance, population)
     rest = table.set_index("part")["accuracy_mean"].drop(needed.index)
-    kept = f" Without any other part it is {_at_least(rest)}." if len(rest) else ""
+    kept = f" Without any other part it is {_lowest(rest)}." if len(rest) else ""
     mean = describe_mean(table, population)
     if needed.empty:
         clearly = "" if population.exact else "clearly "
         return (
             f"{on}, replacing any single part by {mean} does not {clearly}lower accuracy by more than "
-            f"{NEEDED:g}: it is then {_at_least(rest)} ({words.share(whole)} with all parts)."
+            f"{NEEDED:g}: it is then {_lowest(rest)} ({words.share(whole)} with all parts)."
         )
     named = [f"{part} (to {words.share(float(value))})" for part, value in needed.head(MOST_NAMED).items()]
     more = [f"{len(needed) - MOST_NAMED} more"] if len(needed) > MOST_NAMED else []
@@ -171,9 +171,9 @@ def describe_attention(table: pd.DataFrame) -> str:
     )
 
 
-def _at_least(accuracies: pd.Series) -> str:
-    least = words.at_least(float(accuracies.min()))
-    return least if least == "1" else f"{least} or more"
+def _lowest(accuracies: pd.Series) -> str:
+    """The lowest accuracy, rounded as it is wherever else it is printed."""
+    return words.share(float(accuracies.min())) + " at worst" * (accuracies.nunique() > 1)
 
 
 def describe_lowest_accuracy(table: pd.DataFrame, population: Population) -> str:
@@ -182,7 +182,7 @@ def describe_lowest_accuracy(table: pd.DataFrame, population: Population) -> str
     if len(without) == 1:
         left = words.share(float(without.iloc[0]))
         return f"The only part is {without.index[0]}. With it mean-ablated, accuracy is {left} (otherwise {whole})."
-    sentence = f"With any one part mean-ablated, accuracy is {_at_least(without)} ({whole} with all)"
+    sentence = f"With any one part mean-ablated, accuracy is {_lowest(without)} ({whole} with all)"
     least = population.leaders(dict(without), least=True)
     if len(least) == len(without):
         same = without.nunique() == 1

@@ -231,7 +231,7 @@ def test_parts_that_are_needed_are_named_with_what_is_left() -> None:
         "On all 95 inputs, accuracy falls from 1 when one of these is replaced by its mean over 500 "
     )
     assert text.endswith("0.0 (to 0.1000), 0.1 (to 0.1100), 0.2 (to 0.1200) and 2 more. Without any other part it is "
-                         "0.9990 or more.")  # fmt: skip
+                         "0.9990.")  # fmt: skip
     none = describe_needed_parts(of_parts({"0.0": 1.0, "0.1": 1.0}), 1.0, 0.3, every(95))
     assert "does not lower accuracy by more than 0.05: it is then 1 (1 with all parts)" in none
     assert describe_needed_parts(of_parts({"0.0": 0.02}), 1.0, 0.3, every(95)) == ""  # one part: nothing to tell apart
@@ -239,9 +239,18 @@ def test_parts_that_are_needed_are_named_with_what_is_left() -> None:
     assert "by its mean at each position over 500 training inputs" in describe_needed_parts(table, 1.0, 0.3, some(200))
 
 
+def test_one_number_is_printed_in_one_way() -> None:
+    """As "or more", the accuracy without a part that the model does not need was rounded down, next to the whole."""
+    table, whole = of_parts({"head 0.0": 0.77518, "MLP 0": 0.8}), 0.77518
+    said = describe_needed_parts(table, whole, 0.3, every(100_000))
+    assert said.endswith("it is then 0.7752 at worst (0.7752 with all parts).")
+    table.attrs["accuracy"] = whole
+    assert "accuracy is 0.7752 at worst (0.7752 with all)" in describe_lowest_accuracy(table, every(100_000))
+
+
 @pytest.mark.parametrize(("without", "says"), [
     ({"head 0.0": 0.03}, "The only part is head 0.0. With it mean-ablated, accuracy is 0.0300 (otherwise 1)."),
-    ({"head 0.0": 299 / 300, "MLP 0": 1.0}, "0.9966 or more (1 with all); it is lowest without head 0.0."),
+    ({"head 0.0": 299 / 300, "MLP 0": 1.0}, "0.9967 at worst (1 with all); it is lowest without head 0.0."),
     ({"head 0.0": 0.9, "MLP 0": 0.9, "head 0.1": 1.0}, "it is lowest without head 0.0 or MLP 0."),
     ({"head 0.0": 1.0, "head 0.1": 1.0}, "With any one part mean-ablated, accuracy is 1 (1 with all)."),
 ])  # fmt: skip
