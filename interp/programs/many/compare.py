@@ -28,7 +28,7 @@ from interp.models.subject import Subject
 from interp.programs.explanations.causal import RULES
 from interp.programs.explanations.explanation import weights_hash
 from interp.programs.many.canonical import FORM, Canonical
-from interp.programs.many.one_model import Row, Tasks, learned, reformed
+from interp.programs.many.one_model import Row, Tasks, certifies, learned, reformed, right_of
 from interp.programs.many.table import ComparedTable
 from interp.programs.many.transplant import Transplant, transplanted
 from interp.support.progress import LateBar
@@ -81,7 +81,7 @@ def compare(
     with ComparedTable(out) as rows, LateBar("compare") as bar:
         known = {name: row for name, row in rows.known.items() if row.get("rules") == RULES}
         asked = [(source, source.unchanged(known.get(source.name))) for source in sources]
-        left = [(source, row) for source, row in asked if row is None or row["form"] != FORM]
+        left = [(source, row) for source, row in asked if row is None or row["form"] != FORM or certifies(row, certify)]
         done = len(sources) - len(left)
         tasks: Tasks = {}
         for row in _learned(left, workers, dask, certify, tasks):
@@ -130,10 +130,12 @@ class ModelSource:
         return None if known is None or known.get("weights") != weights_hash(Subject.of(self.load())) else known
 
     def row(self, known: Row | None, certify: bool, tasks: Tasks) -> Row:
-        """Its row; known: the one with an earlier canonical form. tasks: see `learned`."""
-        if known is not None:
-            return reformed(self.load(), known)
-        return {**learned(self.load(), self.name, certify, tasks), "axes": self.axes}
+        """Its row; known: the one with an earlier canonical form, or without a certificate. tasks: see `learned`."""
+        model = self.load()
+        if known is None:
+            return {**learned(model, self.name, certify, tasks), "axes": self.axes}
+        row = known if known["form"] == FORM else reformed(model, known)
+        return {**row, **right_of(model, certify)} if certifies(row, certify) else row
 
 
 def sources_of(models: str | Path | Sequence[str | Path | TaskModel]) -> list[ModelSource]:

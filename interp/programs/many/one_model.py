@@ -90,14 +90,19 @@ def sharing(model: TaskModel, tasks: Tasks) -> Subject:
 
 def right_of(model: Model, certify: bool) -> Row:
     """The accuracy of a model: exact if its task lists its inputs, or, if that is asked for, by a certificate that
-    knows it; otherwise of a sample, with its interval."""
+    knows it; otherwise of a sample, with its interval. certify: in the row, too, so that none is asked for twice."""
     if certify and (proved := _proved(model)) is not None:
         share = proved.accuracy
         return {"accuracy": share, "low": share, "high": share, "exact": True, "n": proved.n_answers or proved.n_inputs,
-                "on": f"by a certificate: {proved.domain}"}  # fmt: skip
+                "on": f"by a certificate: {proved.domain}", "certify": certify}  # fmt: skip
     right = accuracy(model)
     return {"accuracy": right.accuracy, "low": right.low, "high": right.high, "exact": right.exact, "n": right.answers,
-            "on": right.on}  # fmt: skip
+            "on": right.on, "certify": certify}  # fmt: skip
+
+
+def certifies(row: Row, certify: bool) -> bool:
+    """Whether a certificate is asked for, and was not when the row was made, with an accuracy that is not exact."""
+    return certify and not row["exact"] and not row.get("certify")
 
 
 def _proved(model: Model) -> Certificate | None:

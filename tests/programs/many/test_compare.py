@@ -253,6 +253,19 @@ def test_accuracy_is_exact_if_a_certificate_knows_it() -> None:
     assert not right_of(between, True)["exact"]
 
 
+def test_a_certificate_is_asked_for_rows_of_an_earlier_run(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, out = interp.build("count01/minimal"), tmp_path / "out"
+    sampled = interp.compare([model], out, progress=False).rows[0]
+    assert not sampled["exact"]
+    monkeypatch.setattr(room, "learned", None)  # it is not explained anew
+    proved = interp.compare([model], out, certify=True, progress=False).rows[0]
+    assert proved["on"].startswith("by a certificate")
+    assert proved["explanation"] == sampled["explanation"]
+    monkeypatch.setattr(room, "right_of", None)  # nor proved anew, whether or not that is asked for
+    for certify in (True, False):
+        assert interp.compare([model], out, certify=certify, progress=False).rows == [proved]
+
+
 def test_models_of_one_task_share_its_samples() -> None:
     first, second, other = twin(1), twin(2), interp.build("count01/minimal")
     tasks: Tasks = {}
