@@ -32,6 +32,7 @@ from interp.measures.edges import (
     run_edges,
     written,
 )
+from interp.measures.edges import edges as every_edge
 from interp.measures.minimal_pairs import pairs_by_kind
 from interp.measures.restart import Run, kept
 from interp.measures.results import Figure, Inputs, Result, batch_of, draw
@@ -53,7 +54,8 @@ class CircuitTest(Result):
 
     model, circuit, nothing: accuracy and loss of the whole model, with all of `over` ablated but the circuit, and with
     all of `over` ablated. mode: of ablation. kept: names of the circuit's parts or edges. over: what is ablated where
-    it is not in the circuit. untouched: MLPs that no run ablates: all of them, if over is "heads".
+    it is not in the circuit. untouched: MLPs that no run ablates: all of them, if over is "heads". whole: whether all
+    of `over` is in the circuit.
     minimality: part (or edge), accuracy_without, loss_without: scores of the circuit with that part ablated too.
     completeness: taken_out, accuracy_circuit, accuracy_model: accuracies of both with the same parts ablated.
     """
@@ -67,6 +69,7 @@ class CircuitTest(Result):
     completeness: pd.DataFrame
     over: Over = "heads"
     untouched: tuple[str, ...] = ()
+    whole: bool = False
 
     def plot(self) -> Figure:
         """Draw the accuracy of the model, of the circuit, of nothing, and of the circuit without each of its parts."""
@@ -94,8 +97,9 @@ class CircuitTest(Result):
         recovered, kept = self.faithfulness, ", ".join((*self.kept, *self.untouched))
         other = "everything else" if self.over == "heads and MLPs" else f"all other {self.over}"
         rest = other if self.kept else f"all {self.over}"
+        ablated = f"{f'{kept} kept and ' if kept else ''}{rest} {self.mode}-ablated"
         return (
-            f"With {f'{kept} kept and ' if kept else ''}{rest} {self.mode}-ablated, accuracy is "
+            f"With {f'all {self.over} kept' if self.whole else ablated}, accuracy is "
             f"{share(self.circuit.accuracy)} (whole model: {share(self.model.accuracy)}; all {self.over} ablated: "
             f"{share(self.nothing.accuracy)})."
             + ("" if math.isnan(recovered) else f" Faithfulness, the share of the loss recovered: {number(recovered)}.")
@@ -260,7 +264,9 @@ def _of_parts(
     untouched = tuple(str(part) for part in parts_of(subject) if part not in everything)
     over: Over = "heads" if {part.kind for part in everything} == {"head"} else "heads and MLPs"
     minimality = _minimality(names, without)
-    return CircuitTest(model, circuit, nothing, setting.mode, names, minimality, completeness, over, untouched)
+    return CircuitTest(
+        model, circuit, nothing, setting.mode, names, minimality, completeness, over, untouched, whole=not rest
+    )
 
 
 def _minimality(names: Sequence[str], without: Sequence[ScoreWithLoss]) -> pd.DataFrame:
@@ -291,7 +297,9 @@ def _of_edges(subject: Subject, wanted: Sequence[tuple[Any, Any] | str], setting
     whole = scores_without(subject, [[]], AblationSetting(setting.test))[0]
     names = tuple(f"{edge.sender}{BETWEEN}{edge.receiver}" for edge in kept_edges)
     empty = pd.DataFrame({"taken_out": [], "accuracy_circuit": [], "accuracy_model": []})
-    return CircuitTest(whole, alone, nothing, setting.mode, names, _minimality(names, without), empty, "edges")
+    minimality = _minimality(names, without)
+    every = {*kept_edges} == {*every_edge(subject)}
+    return CircuitTest(whole, alone, nothing, setting.mode, names, minimality, empty, "edges", whole=every)
 
 
 def _scores_of_edges(

@@ -10,6 +10,7 @@ from standins import standin
 
 import interp
 from interp.measures.ablation import AblationSetting, scores_without
+from interp.measures.edges import edges
 from interp.measures.faithfulness import evaluate_circuit
 from interp.measures.runs import heads_of
 
@@ -75,6 +76,20 @@ def test_the_sentence_says_what_is_kept(arguments, kept, ablated) -> None:
     said = str(evaluate_circuit(subject, inputs=subject.task.sample(20), draws=0, **arguments))
     assert said.startswith(f"With {kept}ablated, accuracy is ")
     assert f"; {ablated} ablated: " in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ({"heads": range(3)}, "all heads"),
+        ({"heads": range(3), "mlps": [0]}, "all heads and MLPs"),
+        ({"edges": [(edge.sender, edge.receiver) for edge in edges(standin("balance"))]}, "all edges"),
+    ],
+)
+def test_where_all_is_kept_nothing_else_is_ablated(arguments, kept) -> None:
+    subject = standin("balance")
+    said = str(evaluate_circuit(subject, inputs=subject.task.sample(20), draws=0, **arguments))
+    assert said.startswith(f"With {kept} kept, accuracy is ")
 
 
 @pytest.mark.parametrize(
