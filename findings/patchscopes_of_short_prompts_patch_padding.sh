@@ -5,7 +5,7 @@
 # Nothing is said, while get_token_activations of the same package refuses such an index. TargetPromptBatch is documented
 # as for multiple target prompts with potentially different indices. Indices from the end, and prompts one at a time, are
 # right. Whoever reads what a hidden state says reads, for short prompts, what the prompt says without it.
-# source: https://butanium.github.io/nnterp/
+# source: https://github.com/ndif-team/nnterp
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
