@@ -148,12 +148,7 @@ WRONG = {
     "a tolerance": (lambda model: interp.find_circuit(model, tolerance=float("nan")), "tolerance = nan must be from 0"),
     "a number of draws": (lambda model: interp.evaluate_circuit(model, ["0.0"], draws=-1), "draws = -1 must be an"),
     "a number of outputs": (lambda model: interp.logit_lens(model, PAIR[0]).top(0), "k = 0 must be an integer of at"),
-    "a number of pairs": (
-        lambda model: interp.evaluate_hypothesis(
-            model, interp.Hypothesis([interp.Variable("answer", at="head 0.0")]), pairs=0
-        ),
-        "pairs = 0 must be an integer of at least 1",
-    ),
+    "a number of pairs": (lambda model: interp.evaluate_hypothesis(model, ANSWER, pairs=0), "pairs = 0 must be an in"),
     "a metric of numbers": (
         lambda model: interp.activation_patching(model, *PAIR, metric=lambda logits, where: [1.0]),
         "must return a tensor, one number",
@@ -174,6 +169,7 @@ WRONG = {
     ),
 }
 PAIR = "[BOS]1101=", "[BOS]0101="
+ANSWER = interp.Hypothesis([interp.Variable("answer", at="head 0.0")])
 
 
 @pytest.mark.parametrize("what", WRONG)
