@@ -265,7 +265,7 @@ def test_outputs_that_are_not_finite_are_no_answer_anywhere(majority: Task, valu
     subject = Subject.of(model)
     found = enumeration.certify_inputs(subject)
     assert found.accuracy == subject.right(next(majority.inputs())).double().mean() == 0
-    with pytest.raises(InterpError, match="1 of the 2 weights of unembed.b_U is not finite"):
+    with pytest.raises(InterpError, match=r"1 of the 2 weights of unembed\.b_U is not finite"):
         accuracy(subject)
     assert "the answer at position 5 is none, for its outputs are not finite, right is 0" in str(found)
 
