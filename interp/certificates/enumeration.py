@@ -37,7 +37,7 @@ from interp.models.architecture.answers import decide, has_answer, margins, said
 from interp.models.architecture.comparison import TOLERANCE
 from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer
-from interp.models.subject import Subject, autocast
+from interp.models.subject import Subject
 from interp.support.resources import one_thread
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.batch_checks import check_batch
@@ -83,7 +83,7 @@ def certify_inputs(
     """
     subject = Subject.of(model)
     task, network = subject.task, subject.model
-    if (reason := no_domain(task) or name_taken(task) or hooks_on(network) or autocast()) is not None:
+    if (reason := no_domain(task) or name_taken(task) or hooks_on(network)) is not None:
         raise UnsupportedError(f"{name_of(network)} cannot be certified: {reason}")
     if batch_size < 1:
         raise InterpError(f"batch_size = {batch_size} must be at least 1")

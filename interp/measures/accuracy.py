@@ -20,7 +20,7 @@ from interp.measures.results import Figure, Inputs, Result, as_batch, draw
 from interp.measures.runs import ScoreWithLoss, check_reads, work_of
 from interp.models.architecture.answers import find_positions, has_answer, losses
 from interp.models.architecture.task_model import TaskModel
-from interp.models.subject import Model, Subject, check_finite
+from interp.models.subject import Model, Subject
 from interp.tasks import IGNORED, Batch, Generates
 from interp.tasks.populations import InputsAsked, Population, choose, population_of, sample
 from interp.tasks.scores import Score
@@ -37,7 +37,8 @@ class Accuracy(Result):
     weighted by its probability under the task's sampler; None for a sample, whose draws already follow these
     probabilities, and if the task does not declare them.
     by_class: one row per right answer: answer, answers (their number), accuracy, low, high. by_position: the same per
-    position at which answers are read. on: the inputs in words.
+    position at which answers are read. on: the inputs in words. none: answers that are none, since outputs are not
+    finite; they are wrong.
     """
 
     score: ScoreWithLoss
@@ -45,6 +46,7 @@ class Accuracy(Result):
     by_class: pd.DataFrame | None = field(default=None, compare=False)
     by_position: pd.DataFrame | None = field(default=None, compare=False)
     on: str = field(default="", compare=False)
+    none: int | None = None
 
     @property
     def accuracy(self) -> float:
@@ -80,11 +82,12 @@ class Accuracy(Result):
 
     @property
     def title(self) -> str:
-        return f"Accuracy {self.score} {self.on}".rstrip()
+        none = f" ({self.none:,} of the answers are none: outputs are not finite)" if self.none else ""
+        return f"Accuracy {self.score} {self.on}".rstrip() + none
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row: accuracy, low, high, rows, answers, exact and, where they are known, loss and weighted."""
-        names = ("accuracy", "low", "high", "rows", "answers", "exact", "loss", "weighted")
+        """Return one row: accuracy, low, high, rows, answers, exact; loss, weighted and none if they are known."""
+        names = ("accuracy", "low", "high", "rows", "answers", "exact", "loss", "weighted", "none")
         row = {name: getattr(self, name) for name in names}
         return pd.DataFrame([{name: value for name, value in row.items() if value is not None}])
 
@@ -136,11 +139,9 @@ def accuracy(
 
 @torch.no_grad()
 def accuracy_on(model: Model, population: Population) -> Accuracy:
-    """Measure accuracy on the inputs of a population. Raises InterpError for outputs of weights that are not finite."""
+    """Measure accuracy on the inputs of a population."""
     subject, batch = Subject.of(model), population.batch
     reads, logits = check_reads(subject, batch), subject.logits(batch)
-    if not bool(has_answer(logits).all()):
-        check_finite(subject)
     good, lost = subject.right_of(logits, batch).cpu(), losses(logits.double(), reads.classes, subject.decision)
     score = ScoreWithLoss(
         len(good), int(good.sum()), len(batch), population.exact, math.nan if lost is None else float(lost.sum())
@@ -151,7 +152,8 @@ def accuracy_on(model: Model, population: Population) -> Accuracy:
         weighted = float((good.double() * weight).sum() / weight.sum())
     by_class, by_position = (_apart(good, kinds, population.exact) for kinds in (reads.classes, reads.positions))
     by_class.insert(0, "answer", [subject.task.word(index) for index in by_class.pop("kind")])
-    return Accuracy(score, weighted, by_class, by_position.rename(columns={"kind": "position"}), population.on)
+    by_position = by_position.rename(columns={"kind": "position"})
+    return Accuracy(score, weighted, by_class, by_position, population.on, int((~has_answer(logits)).sum()) or None)
 
 
 def _apart(good: Bool[Tensor, "reads"], kinds: Int[Tensor, "reads"], exact: bool) -> pd.DataFrame:

@@ -37,7 +37,7 @@ def decompile(
     reading.without = {part: reading.left([part]) for part in reading.running.parts}
     reading.pairs = cancelling(reading.running, reading.kinds, reading.without, reading.left)
     matter = [*matter] or used(reading.running, reading.kinds, reading.check, reading.strict, reading.pairs)
-    reading.matter = sorted(matter, key=lambda part: (part.layer, part.head is None, *reading.weight(part)))
+    reading.matter = sorted(matter, key=lambda part: (part.layer, part.head is None, *reading.precedence(part)))
     describe(reading)
     reading.elsewhere = heads_elsewhere(reading)
     loose = [part for part, share in reading.without.items() if share >= SHARE_KEPT_BY_VALUES]
@@ -88,8 +88,9 @@ def program_of(reading: Reading, found: Reached | None = None) -> Program | None
         return None
     subject, kept = reading.running.subject, kept[::-1]
     rounded, simple = [without_rounding(step) for step in kept], without_rounding(answer)
-    if reading.answered(simple, rounded).share >= reading.answered(answer, kept).share:  # else it breaks ties
-        kept, answer = rounded, simple
+    if (rounded, simple) != (kept, answer):  # a tiny weight that breaks ties is no rounding
+        before, after = reading.answered(answer, kept), reading.answered(simple, rounded)
+        kept, answer = (rounded, simple) if after.share >= before.share else (kept, answer)
     program = replace(_of_steps(reading, kept, answer), read=subject.read_at, pad=reading.task.pad)
     return with_names(program, [reading.task.vocabulary[token] for token in reading.kinds.marks])
 

@@ -72,7 +72,7 @@ class Reading:
     vectors: dict[str, Tensor] = field(default_factory=dict)
     roles: dict[Part, Role] = field(default_factory=dict)
     matter: list[Part] = field(default_factory=list)
-    """The parts that matter, in order of running; heads of one layer by their weight."""
+    """The parts that matter, in order of running; heads of one layer by their precedence."""
     without: dict[Part, float] = field(default_factory=dict)
     """The share of answers that stays with this part alone at its mean."""
     moved: dict[Part, float] = field(default_factory=dict)
@@ -255,9 +255,9 @@ class Reading:
         return whole.kept(new).share
 
     @cached_method
-    def weight(self, part: Part) -> tuple[float, float]:
-        """An order of parts that does not depend on their numbers, those that matter most first: the share of answers
-        that stays without a part, and how much what it writes in the model varies, negative."""
+    def precedence(self, part: Part) -> tuple[float, float]:
+        """What parts are ordered by, those that matter most first, whatever their numbers: the share of answers that
+        stays without a part, and how much of what it writes varies, negative."""
         whole = self.running.original
         written = whole.written(part)[whole.mask]
         return self.without[part], -round(float((written - written.mean(0)).norm()), 3)

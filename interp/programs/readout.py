@@ -63,7 +63,7 @@ def alike(reading: Reading, sources: Sequence[str]) -> dict[str, str]:
     Both select by the same variables and read the same. The values are put in place all at once. The head that matters
     less is read as the other, if this can be.
     """
-    order = sorted(reading.matter, key=lambda part: (*reading.weight(part), part.layer))
+    order = sorted(reading.matter, key=lambda part: (*reading.precedence(part), part.layer))
     heads = {str(part): part for part in order if selects(reading.step(str(part))) and str(part) in sources}
     copies: dict[str, str] = {}
     edits: dict[Part, Tensor] = {}

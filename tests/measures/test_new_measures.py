@@ -147,16 +147,13 @@ def test_weights_that_are_not_finite_have_no_circuits(measure: Callable[[interp.
         measure(model)
 
 
-def test_weights_that_are_not_finite_have_no_accuracy() -> None:
-    """It was 0, as if the model were always wrong. Outputs that finite weights make too large are wrong answers."""
-    model = interp.load("count01/minimal")
+def test_answers_that_are_none_are_said() -> None:
+    """Of a model with a NaN weight, accuracy was 0 without a word. A comparison goes on."""
+    model, whole = interp.load("count01/minimal"), interp.load("count01/minimal")
+    assert interp.accuracy(model, n=20).none is None
     with torch.no_grad():
         model.unembed.b_U[1] = torch.nan
-    with pytest.raises(interp.InterpError, match=r"1 of the 8 weights of unembed.b_U is not finite: the model cannot"):
-        interp.accuracy(model)
-    with torch.no_grad():
-        model.unembed.b_U[1] = 0.0
-        model.blocks[0].attn.W_O[:] *= 1e200
-        model.unembed.W_U[:] *= 1e200
-    assert not Subject.of(model).logits(model.task.sample(20)).isfinite().all()
-    assert interp.accuracy(model, n=20).accuracy == 0
+    found = interp.accuracy(model, n=20)
+    assert (found.accuracy, found.none) == (0, 20)
+    assert "(20 of the answers are none: outputs are not finite)" in found.title
+    assert interp.compare([whole, model]).to_frame("models")["accuracy"].tolist() == [1, 0]

@@ -230,8 +230,8 @@ def may_be_finer(found: Explanation, program: Program | None) -> bool:
     """Whether parts are described anew, so that no answer is lost: where the program is not the model's, or gives too
     few answers.
 
-    Where there is a bound of its constants (with sums), or answers are lost, the program must have at most half of the
-    constants that it may have: finer ones had twice as many.
+    Finer programs had about twice as many constants. So after one that holds sums, or loses answers, one is tried only
+    if the first has at most half as many constants as a program with sums may have (see MOST_SUMS).
     """
     short = program is not None and 2 * program.constants <= found.parameters // MOST_SUMS
     if found.level == "imitated":

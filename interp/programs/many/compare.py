@@ -28,7 +28,7 @@ from interp.models.subject import Subject
 from interp.programs.explanations.causal import RULES
 from interp.programs.explanations.explanation import weights_hash
 from interp.programs.many.canonical import FORM, Canonical
-from interp.programs.many.one_model import Row, Tasks, certifies, learned, reformed, right_of
+from interp.programs.many.one_model import Row, Tasks, learned, needs_certificate, reformed, right_of
 from interp.programs.many.table import ComparedTable
 from interp.programs.many.transplant import Transplant, transplanted
 from interp.support.progress import LateBar
@@ -81,7 +81,11 @@ def compare(
     with ComparedTable(out) as rows, LateBar("compare") as bar:
         known = {name: row for name, row in rows.known.items() if row.get("rules") == RULES}
         asked = [(source, source.unchanged(known.get(source.name))) for source in sources]
-        left = [(source, row) for source, row in asked if row is None or row["form"] != FORM or certifies(row, certify)]
+        left = [
+            (source, row)
+            for source, row in asked
+            if row is None or row["form"] != FORM or needs_certificate(row, certify)
+        ]
         done = len(sources) - len(left)
         tasks: Tasks = {}
         for row in _learned(left, workers, dask, certify, tasks):
@@ -135,7 +139,7 @@ class ModelSource:
         if known is None:
             return {**learned(model, self.name, certify, tasks), "axes": self.axes}
         row = known if known["form"] == FORM else reformed(model, known)
-        return {**row, **right_of(model, certify)} if certifies(row, certify) else row
+        return {**row, **right_of(model, certify)} if needs_certificate(row, certify) else row
 
 
 def sources_of(models: str | Path | Sequence[str | Path | TaskModel]) -> list[ModelSource]:

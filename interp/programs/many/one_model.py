@@ -90,7 +90,7 @@ def sharing(model: TaskModel, tasks: Tasks) -> Subject:
 
 def right_of(model: Model, certify: bool) -> Row:
     """The accuracy of a model: exact if its task lists its inputs, or, if that is asked for, by a certificate that
-    knows it; otherwise of a sample, with its interval. certify: in the row, too, so that none is asked for twice."""
+    knows it; otherwise of a sample, with its interval. The row says whether one was asked for."""
     if certify and (proved := _proved(model)) is not None:
         share = proved.accuracy
         return {"accuracy": share, "low": share, "high": share, "exact": True, "n": proved.n_answers or proved.n_inputs,
@@ -100,8 +100,8 @@ def right_of(model: Model, certify: bool) -> Row:
             "on": right.on, "certify": certify}  # fmt: skip
 
 
-def certifies(row: Row, certify: bool) -> bool:
-    """Whether a certificate is asked for, and was not when the row was made, with an accuracy that is not exact."""
+def needs_certificate(row: Row, certify: bool) -> bool:
+    """Whether a certificate is asked for that may make the row's accuracy exact, and was not when it was made."""
     return certify and not row["exact"] and not row.get("certify")
 
 
