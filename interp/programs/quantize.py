@@ -134,8 +134,8 @@ def clustered(
     code = torch.full_like(base.code, -1)
     code[base.needed] = cluster = in_order_of_appearance(label[back])
     n = torch.bincount(cluster)
-    vectors = torch.zeros(len(n), points.shape[1]).index_add_(0, cluster, points) / n[:, None]
-    return replace(base, code=code, vectors=vectors, share=0.0)
+    vectors = torch.zeros(len(n), points.shape[1]).double().index_add_(0, cluster, points.double()) / n[:, None]
+    return replace(base, code=code, vectors=vectors.to(points), share=0.0)
 
 
 def in_order_of_appearance(labels: Int[Tensor, "points"]) -> Int[Tensor, "points"]:
@@ -188,5 +188,5 @@ def distinct(points: Float[Tensor, "points d"]) -> tuple[Tensor, Tensor]:
         n = int(back.max()) + 1
         if n <= 4 * MOST_CLUSTERED:
             break
-    total = torch.zeros(n, points.shape[1]).index_add_(0, back, points)
-    return total / torch.bincount(back, minlength=n)[:, None], back
+    total = torch.zeros(n, points.shape[1]).double().index_add_(0, back, points.double())
+    return (total / torch.bincount(back, minlength=n)[:, None]).to(points), back
