@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -52,7 +52,7 @@ from interp.programs.read_limits import by_limits
 from interp.programs.read_neurons import by_neurons
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED, used
-from interp.programs.running import Running
+from interp.programs.running import OF_HEADS, Running
 from interp.support import words
 from interp.support.progress import LateBar
 from interp.tasks.batch import Batch, concatenate
@@ -65,6 +65,11 @@ NEAR = 0.9
 """Smallest share of the answers for which the closest rule is named if no rule is good enough."""
 MOST, FEWEST = 5_000, 200
 """Most inputs, and fewest where one input is long."""
+OF_ONE = {
+    "attn.W_O": tuple(f"attn.{name}" for name in OF_HEADS),
+    "mlp.W_out": ("mlp.W_in", "mlp.W_gate", "mlp.b_in", "mlp.W_out"),
+}
+"""The weights of which each head, and each neuron, has a part of its own, by those with which it writes."""
 WORK = 10**10
 """Multiplications for one run of the model on the inputs: it decides how many there are."""
 FRESH = 2
@@ -130,11 +135,41 @@ def inputs_of(subject: Subject) -> Population:
 
 def work(subject: Subject, length: int) -> int:
     """Multiplications for a run on one row, roughly."""
-    cfg = subject.model.cfg
+    cfg, size = subject.model.cfg, Size.of(subject)
     if subject.count_space:
         length = min(length, len(subject.task.vocabulary))
-    heads = cfg.n_heads * (4 * cfg.d_model * cfg.d_head + 2 * length * cfg.d_head)
-    return length * cfg.n_layers * (heads + 2 * cfg.d_model * (cfg.d_mlp or 0)) + 1
+    heads = size.heads * (4 * cfg.d_model * cfg.d_head + 2 * length * cfg.d_head)
+    return length * (heads + 2 * cfg.d_model * size.neurons) + 1
+
+
+def size_of(found: Explanation) -> int:
+    """The parameters of the model that is explained; see Size."""
+    assert found.subject is not None
+    return Size.of(found.subject).parameters
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a model is without heads and neurons that write nothing: what is said of it does not hang on those."""
+
+    heads: int
+    neurons: int
+    parameters: int
+
+    @classmethod
+    def of(cls, subject: Subject) -> Size:
+        cfg = subject.model.cfg
+        parameters = sum(one.numel() for one in subject.model.parameters())
+        dead = {"attn.W_O": 0, "mlp.W_out": 0}
+        for layer in subject.model.blocks:
+            weights = dict(layer.named_parameters())
+            for out in dead.keys() & weights.keys():
+                silent = int((~weights[out].flatten(1).any(1)).sum())
+                own = sum(weights[name].numel() for name in OF_ONE[out] if name in weights)
+                dead[out] += silent
+                parameters -= silent * own // len(weights[out])
+        n_heads, n_neurons = cfg.n_layers * cfg.n_heads, cfg.n_layers * (cfg.d_mlp or 0)
+        return cls(n_heads - dead["attn.W_O"], n_neurons - dead["mlp.W_out"], parameters)
 
 
 # ---------------------------------------------------------------- the program of the parts
@@ -233,7 +268,7 @@ def may_be_finer(found: Explanation, program: Program | None) -> bool:
     Finer programs had about twice as many constants. So after one that holds sums, or loses answers, one is tried only
     if the first has at most half as many constants as a program with sums may have (see MOST_SUMS).
     """
-    short = program is not None and 2 * program.constants <= found.parameters // MOST_SUMS
+    short = program is not None and 2 * program.constants <= size_of(found) // MOST_SUMS
     if found.level == "imitated":
         return short or (program is not None and not program.fitted)
     return short and found.listing.startswith(GIVES)
@@ -279,7 +314,7 @@ def explained(
         agreement = agrees(program, fresh)
         good = min(agreement.share, agreement.least) >= share
         apart = told_apart(reading.running.subject, population.batch)
-        listing = lists(program, population, apart, empty.parameters) if good else misses(agreement)
+        listing = lists(program, population, apart, empty) if good else misses(agreement)
     alone = program is not None and not listing
     parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
     described = any(role.status == "explained" for role in parts.values())
@@ -313,7 +348,7 @@ def misses(agreement: Agreement) -> str:
     return f"{GIVES} {agreement}{least}"
 
 
-def lists(program: Program, population: Population, apart: int, parameters: int) -> str:
+def lists(program: Program, population: Population, apart: int, found: Explanation) -> str:
     """Return why a program lists answers, or repeats the model, instead of explaining it; "" if it does neither.
 
     apart: how many of the inputs the model can tell apart; of a sample in which these are few, as good as all.
@@ -321,8 +356,8 @@ def lists(program: Program, population: Population, apart: int, parameters: int)
     if program.constants >= apart and (population.exact or 2 * apart <= population.n):
         alike = "" if apart == population.n else " that the model can tell apart"
         return f"has {program.constants:,} constants for {apart:,} inputs{alike}"
-    if program.fitted and program.constants > parameters // MOST_SUMS:
-        return f"has {program.constants:,} constants; the model has {parameters:,} parameters"
+    if program.fitted and program.constants > size_of(found) // MOST_SUMS:
+        return f"has {program.constants:,} constants; the model has {found.parameters:,} parameters"
     return ""
 
 
@@ -429,7 +464,7 @@ def named(reading: Reading, program: Program) -> dict[str, str]:
 def by_rule(found: Explanation, population: Population, fresh: Bench, share: float) -> Explanation:
     """Add the cheapest rule that gives the model's answers, or the reason why there is none."""
     wide = fresh if population.exact else replace(fresh, population=widened(population, fresh.subject))
-    rule, agreement, reason = find(fresh, wide, share, max(LEAST, found.parameters // TENTH))
+    rule, agreement, reason = find(fresh, wide, share, max(LEAST, size_of(found) // TENTH))
     level: Level = found.level if rule is None or found.level == "in part" else "answers only"
     return replace(found, level=level, rule=rule, agreement=agreement or found.agreement, reason=reason)
 
