@@ -411,6 +411,8 @@ def _mlp(
     if reading.running.subject.model.cfg.act_fn != "relu" or hasattr(mlp, "W_gate"):
         return None
     w_in, b_in, w_out = (getattr(mlp, name).detach().double().cpu() for name in ("W_in", "b_in", "W_out"))
+    writes = w_out.any(1)
+    w_in, b_in, w_out = w_in[:, writes], b_in[writes], w_out[writes]
     where = found.needed
     reads = read_by(reading, part, None, where, by, swapped)
 
