@@ -294,9 +294,24 @@ def length(name: str, features: Features, divided: Float[Tensor, "points d"], ep
     n = next((n for n, one in enumerate(error, 1) if one <= ACCURACY), len(error))
     constant = torch.zeros(len(vectors), 1).double()
     constant[0] = rest[n - 1].sqrt()
-    turned = torch.linalg.qr(torch.cat([vectors[:, :n], constant], 1).T, mode="r").R.triu().T
+    turned = lower(torch.cat([vectors[:, :n], constant], 1))
     blocks = turned[1:].split([one.shape[1] for one in features.values()])
     return Sums(name, tuple(features), tuple(map(matrix, blocks)), tuple(turned[0].tolist()))
+
+
+def lower(weights: Float[Tensor, "values n"]) -> Float[Tensor, "values m"]:
+    """The same sums turned, so that their lengths stay and many weights are 0: the first of m sums alone has weight of
+    the first value, only the first two have of the next one that does not follow from it, and so on."""
+    axes, least = weights[:0], ROUNDING * float(weights.norm(dim=1).max())
+    found = torch.zeros_like(weights)
+    for value, row in enumerate(weights):
+        rest = row
+        for _ in range(2):  # once more, against rounding
+            rest = rest - (rest @ axes.T) @ axes
+        if float(rest.norm()) > least:
+            axes = torch.cat([axes, rest[None] / rest.norm()])
+        found[value, : len(axes)] = row @ axes.T
+    return found[:, : len(axes)]
 
 
 # ---------------------------------------------------------------- heads
