@@ -311,7 +311,7 @@ def lower(weights: Float[Tensor, "values n"]) -> Float[Tensor, "values m"]:
         if float(rest.norm()) > least:
             axes = torch.cat([axes, rest[None] / rest.norm()])
         found[value, : len(axes)] = row @ axes.T
-    return found[:, : len(axes)]
+    return found[:, : len(axes)].masked_fill(found[:, : len(axes)].abs() < least, 0.0)
 
 
 # ---------------------------------------------------------------- heads

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from interp.programs.quantize import in_order_of_appearance, numbered
+from interp.measures.runs import Part
+from interp.programs.quantize import Quantized, clustered, distinct, in_order_of_appearance, numbered
 
 
 @pytest.mark.parametrize("most", [2, 20_000, 2**30], ids=["few", "many", "too large for one number"])
@@ -15,3 +16,11 @@ def test_equal_rows_have_one_number_in_order(most: int) -> None:
 
 def test_values_are_numbered_by_where_they_occur_first() -> None:
     assert in_order_of_appearance(torch.tensor([7, 3, 7, 5, 3])).tolist() == [0, 1, 0, 2, 1]
+
+
+def test_the_mean_of_many_equal_outputs_is_these() -> None:
+    points = torch.tensor([[1000 / 3, 1.0]]).repeat(20_000, 1)
+    different, back = distinct(points)
+    assert torch.equal(different, points[:1])
+    base = Quantized(Part(0), torch.zeros(200, 100).long(), points[:1], torch.ones(200, 100).bool(), points, 0.0)
+    assert torch.equal(clustered(base, points, different, back, None, 1).vectors, points[:1])

@@ -89,6 +89,20 @@ def test_sums_are_turned_until_many_weights_are_0() -> None:
         assert read_sums.turn(few).equal(torch.eye(3).double())
 
 
+def test_sums_turned_by_rank_keep_their_lengths() -> None:
+    draw = torch.Generator().manual_seed(0)
+    weights = torch.randn(7, 5, generator=draw, dtype=torch.float64)
+    weights[2] = weights[0] + weights[1]  # follows from the first two, so it needs no sum of its own
+    weights[3] = 0.0
+    found = read_sums.lower(weights)
+    assert torch.allclose(found @ found.T, weights @ weights.T)
+    assert not found[0, 1:].any() and not found[1:3, 2:].any() and not found[3].any() and not found[4, 3:].any()
+    assert (found[[0, 1, 4, 5, 6], range(5)] > 0).all()
+    noise = 1e-9 * torch.randn(7, 5, generator=draw, dtype=torch.float64)
+    assert torch.equal(read_sums.lower(weights + noise) == 0, found == 0)
+    assert read_sums.lower(weights[:3]).shape == (3, 2)
+
+
 def test_only_parts_behind_one_norm_share_what_is_normed() -> None:
     """Two heads of a layer that read the same variables do; an MLP that reads these has another length."""
     vectors = torch.randn(3, 4, dtype=torch.float64)

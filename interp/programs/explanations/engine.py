@@ -158,18 +158,18 @@ class Size:
 
     @classmethod
     def of(cls, subject: Subject) -> Size:
-        cfg = subject.model.cfg
         parameters = sum(one.numel() for one in subject.model.parameters())
-        dead = {"attn.W_O": 0, "mlp.W_out": 0}
+        writing = {"attn.W_O": 0, "mlp.W_out": 0}
         for layer in subject.model.blocks:
             weights = dict(layer.named_parameters())
-            for out in dead.keys() & weights.keys():
-                silent = int((~weights[out].flatten(1).any(1)).sum())
-                own = sum(weights[name].numel() for name in OF_ONE[out] if name in weights)
-                dead[out] += silent
-                parameters -= silent * own // len(weights[out])
-        n_heads, n_neurons = cfg.n_layers * cfg.n_heads, cfg.n_layers * (cfg.d_mlp or 0)
-        return cls(n_heads - dead["attn.W_O"], n_neurons - dead["mlp.W_out"], parameters)
+            for out in writing.keys() & weights.keys():
+                writes = weights[out].flatten(1).any(1)
+                own = sum(weights[name].numel() for name in OF_ONE[out] if name in weights) // len(writes)
+                writing[out] += int(writes.sum())
+                parameters -= own * int((~writes).sum())
+            if "attn.W_O" not in weights:
+                writing["attn.W_O"] += subject.model.cfg.n_heads
+        return cls(writing["attn.W_O"], writing["mlp.W_out"], parameters)
 
 
 # ---------------------------------------------------------------- the program of the parts

@@ -7,6 +7,7 @@ import pytest
 import torch
 from drawn_weights import hooked, set_to_zero
 from shared.random_programs import random_program
+from same_model import with_dead_parts
 from standins import Recall
 
 import interp
@@ -36,6 +37,19 @@ def test_the_program_of_the_parts() -> None:
     batch = model.task.sample(30, seed=4)
     words = [[model.task.vocabulary[token] for token in row] for row in batch.tokens.tolist()]
     assert [found.answer(row) for row in words] == [str(answer) for answer in model.predict(batch.tokens).tolist()]
+
+
+@pytest.mark.parametrize("name", ["algorithmic/brackets", "count01/paper", "algorithmic/induction"])
+def test_parts_that_write_nothing_do_not_count(name: str) -> None:
+    model = interp.load(name)
+    of = model.spec.layers
+    size = engine.Size.of(Subject.of(model))
+    assert size.parameters == sum(one.numel() for one in model.parameters())
+    assert size.heads == sum(layer.n_heads for layer in of)
+    assert size.neurons == sum(layer.mlp.d_mlp for layer in of if layer.mlp)
+    more = with_dead_parts(model).model
+    assert more.spec.layers != of
+    assert engine.Size.of(Subject.of(more)) == size
 
 
 def test_variables_have_names_where_positions_are_known() -> None:
