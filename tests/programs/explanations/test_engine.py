@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 from drawn_weights import hooked, set_to_zero
-from shared.random_programs import random_program
 from same_model import with_dead_parts
+from shared.random_programs import random_program
 from standins import Recall
 
 import interp
