@@ -16,7 +16,7 @@ from interp.errors import InterpError, UnsupportedError, check_one_of
 from interp.measures.results import Figure, Inputs, Result, as_batch, batch_of, draw, reduced, tidy
 from interp.measures.runs import activations, heads_of, pieces, reads_of
 from interp.models.architecture.task_model import TaskModel, hooked
-from interp.models.subject import Model, Subject
+from interp.models.subject import Model, Subject, check_finite
 from interp.support.words import counted
 from interp.tasks import Batch
 
@@ -100,6 +100,7 @@ def attention_patterns(model: Model, inputs: Inputs | None = None) -> AttentionP
         >>> figure = found.plot()
     """
     subject = Subject.of(model)
+    check_finite(subject)
     batch = batch_of(subject, None)[slice(0, 1)] if inputs is None else as_batch(subject, inputs, labeled=False)
     n_layers, length = subject.model.cfg.n_layers, batch.tokens.shape[1]
     if (n := len(batch) * n_layers * subject.model.cfg.n_heads * length**2) > MOST_CELLS:

@@ -29,7 +29,7 @@ from interp.models.architecture.answers import decide
 from interp.models.architecture.task_model import TaskModel
 from interp.models.architecture.ties import first_largest, leveled
 from interp.models.lens import HookedTransformer
-from interp.models.subject import Model, Subject, final_scale, no_sum
+from interp.models.subject import Model, Subject, check_finite, final_scale, no_sum
 from interp.support.words import counted
 from interp.tasks.batch import Reads
 from interp.tasks.sets import unpack_sets
@@ -439,6 +439,7 @@ def logit_lens(model: Model, inputs: Inputs | None = None, at: Literal["read", "
         [['embedding', '57'], ['layer 0', '4']]
     """
     subject = Subject.of(model)
+    check_finite(subject)
     check_one_of("at", at, ("read", "all"))
     batch = batch_of(subject, inputs) if at == "read" or inputs is None else as_batch(subject, inputs, labeled=False)
     if at == "read":

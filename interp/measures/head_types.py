@@ -39,7 +39,7 @@ from interp.measures import variables
 from interp.measures.attention import attention_rows
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
 from interp.measures.runs import Edit, Part, at_reads, heads_of, reads_of
-from interp.models.subject import Model, Subject
+from interp.models.subject import Model, Subject, check_finite
 from interp.support.words import counted
 from interp.tasks import Batch
 
@@ -88,6 +88,7 @@ def head_types(model: Model, inputs: Inputs | None = None, at: Literal["all", "r
         [0.14, 0.16, 0.89, 0.93]
     """
     subject = Subject.of(model)
+    check_finite(subject)
     batch = batch_of(subject, inputs)
     check_one_of("at", at, ("all", "read"))
     n_layers, sinks = subject.model.cfg.n_layers, getattr(subject.model.cfg, "use_attention_sinks", False)

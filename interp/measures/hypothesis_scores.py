@@ -21,7 +21,7 @@ from interp.measures.results import Figure, Result, draw
 from interp.measures.runs import ScoreWithLoss, check_reads, operations
 from interp.measures.scrubbing import HypothesisAnswers, Scrubber, interchange
 from interp.models.architecture.answers import correct, losses
-from interp.models.subject import Model, Subject
+from interp.models.subject import Model, Subject, check_finite
 from interp.support.words import share
 from interp.tasks import Batch
 from interp.tasks.populations import Population, choose, population_of, sample
@@ -151,6 +151,7 @@ def evaluate_hypothesis(
         (True, 1.0)
     """
     subject = Subject.of(model)
+    check_finite(subject)
     check_size("pairs", pairs)
     if not isinstance(hypothesis, Hypothesis):
         raise InterpError(f"{of_type(hypothesis)} is not a hypothesis: interp.Hypothesis([interp.Variable(...)])")

@@ -30,7 +30,7 @@ from interp.measures.logistic import logistic
 from interp.measures.results import Figure, Inputs, Tabular, batch_of, draw, reduced
 from interp.models.architecture.answers import correct
 from interp.models.architecture.ties import first_largest
-from interp.models.subject import Model, Subject
+from interp.models.subject import Model, Subject, check_finite
 from interp.support.progress import LateBar
 from interp.tasks import Batch
 from interp.tasks.batch import Reads
@@ -130,6 +130,7 @@ def probe(
         [[0.0, 0.18], [1.0, 0.98], [2.0, 1.0]]
     """
     subject = Subject.of(model)
+    check_finite(subject)
     batch = batch_of(subject, inputs, most=1_000)
     same = input_at_reads(subject, batch)
     values, reasons = to_probe(features_at_reads(subject, batch, feature))

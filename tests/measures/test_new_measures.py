@@ -137,9 +137,20 @@ def test_signatures_name_models_and_inputs() -> None:
         assert parameters["inputs"].annotation == "Inputs | None", name
 
 
-@pytest.mark.parametrize("measure", [interp.copying_scores, interp.composition_scores, interp.singular_values])
-def test_weights_that_are_not_finite_have_no_circuits(measure: Callable[[interp.TaskModel], object]) -> None:
-    """They gave scores of 0, or numpy's error."""
+def hypothesized(model: interp.TaskModel) -> object:
+    first = interp.Variable("first", at="head 0.0", function=lambda tokens: tokens[:, 0])
+    return interp.evaluate_hypothesis(model, interp.Hypothesis([first]))
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        interp.copying_scores, interp.composition_scores, interp.singular_values, interp.logit_lens, interp.head_types,
+        interp.attention_patterns, interp.probe, hypothesized,
+    ],
+)  # fmt: skip
+def test_weights_that_are_not_finite_have_no_measures(measure: Callable[[interp.TaskModel], object]) -> None:
+    """They gave scores of 0, answers that all agree, or numpy's error."""
     model = interp.load("algorithmic/induction-exact")
     with torch.no_grad():
         model.blocks[1].attn.W_V[0, 0, 0] = torch.nan
