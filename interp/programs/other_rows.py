@@ -79,17 +79,23 @@ def applied(steps: Sequence[Step], features: Features, reading: Reading) -> Tens
     return made[steps[-1].name]
 
 
-def same_elsewhere(reading: Reading, part: Part, value: Tensor) -> float:
+def answers_elsewhere(reading: Reading, part: Part) -> list[Int[Tensor, "reads"]]:
+    """What the model answers with a part's value from another row, for each draw of rows."""
+    value = reading.running.value(part).flatten(0, 1)
+    return [reading.running.answers_with({part: value[rows]}) for rows, _ in reading.tried.other_rows]
+
+
+def same_elsewhere(
+    reading: Reading, part: Part, value: Tensor, model: Sequence[Int[Tensor, "reads"]] | None = None
+) -> float:
     """The share of the model's answers that stay if a part's value from another row is replaced by what its
-    description gives in that row."""
+    description gives in that row. model: these answers; see answers_elsewhere."""
     if not reading.of_other_rows:
         return 1.0
     running, shares = reading.running, list[float]()
-    for rows, moved in reading.tried.other_rows:
-        model, described = (
-            running.answers_with({part: one.flatten(0, 1)[rows]}) for one in (running.value(part), value)
-        )
-        shares.append(as_often(model[moved], described[moved], running.answers[moved]))
+    for (rows, moved), given in zip(reading.tried.other_rows, model or answers_elsewhere(reading, part), strict=True):
+        described = running.answers_with({part: value.flatten(0, 1)[rows]})
+        shares.append(as_often(given[moved], described[moved], running.answers[moved]))
     return min(shares)
 
 

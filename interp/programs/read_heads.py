@@ -39,6 +39,8 @@ SELECTED = 0.01
 """Total variation of a pattern from one without grades, up to which the head selects keys, and weighs none."""
 FITTED = 100_000
 """Largest number of pairs of query and key on which scores are fitted."""
+SAME = 1e-4
+"""Difference of scores below which they count as equal."""
 MOST_UNEVEN = 0.25
 """Largest difference of scores of keys that get even attention: one at most 1.28 times that of another."""
 ALIKE = 3.0
@@ -242,7 +244,8 @@ def fewest_exceptions(pattern: Pattern, weights: Tensor, good: Callable[[Tensor]
     if not good(alike(weights, pattern.seen, most)):
         return weights
     n = bisect_left(range(most), True, key=lambda n: good(alike(weights, pattern.seen, n)))
-    return alike(weights, pattern.seen, n)
+    found = alike(weights, pattern.seen, n)
+    return found if 2 * int((found != found[pattern.seen].median()).sum()) <= weights.numel() else weights
 
 
 def everywhere_alike(reading: Reading, part: Part, asked: Queries, pattern: Pattern) -> tuple[Pattern, Queries]:
@@ -460,11 +463,12 @@ def ordered(pattern: Pattern) -> bool:
 
 
 def alike(weights: Float[Tensor, "queries keys"], seen: Tensor, n: int) -> Float[Tensor, "queries keys"]:
-    """The same weights with all pairs but n at their median."""
+    """The same weights with all pairs but n at their median; with more than n where some are equal up to rounding."""
     middle = weights[seen].median()
-    far = torch.where(seen, (weights - middle).abs(), -1.0).flatten()
-    kept = torch.zeros(len(far), dtype=torch.bool).index_fill_(0, far.argsort(descending=True)[:n], True)
-    return torch.where(kept.reshape(weights.shape), weights, middle)
+    far = torch.where(seen, (weights - middle).abs(), -1.0)
+    same = SAME * min(1.0, float(far.max()))
+    kept = far >= far.flatten().sort(descending=True).values[n - 1] - same if n else torch.zeros_like(seen)
+    return torch.where(kept & seen, weights, middle)
 
 
 def soft(pattern: Pattern) -> Float[Tensor, "queries keys"]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -25,7 +25,15 @@ from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.models.architecture.blocks import PostNormBlock
-from interp.programs.other_rows import Described, Swapped, applied, as_swapped, same_elsewhere, same_when_swapped
+from interp.programs.other_rows import (
+    Described,
+    Swapped,
+    answers_elsewhere,
+    applied,
+    as_swapped,
+    same_elsewhere,
+    same_when_swapped,
+)
 from interp.programs.quantize import Quantized
 from interp.programs.reading import MOST_VALUES, Reading, matrix, regressed
 from interp.programs.running import Running, scaled, softmax
@@ -75,13 +83,24 @@ class Input:
         """What the sum is fitted to: what the part reads, or that before it is divided."""
         return self.read if self.length is None else undivided(self.norm, self.stream[self.where])
 
+    @cached_property
+    def _shortened(self) -> tuple[dict[str, Float[Tensor, "rows values"]], Float[Tensor, "rows d"]]:
+        """The values of each variable (and of the constant 1, under ""), and the target, turned by one map so that they
+        are 0 but for a few rows: distances are the same, so what is nearest is found without the other rows."""
+        points = {"": torch.ones(len(self.target), 1).double()}
+        points |= {name: one[self.where].double() for name, one in self.features.items()}
+        q, r = torch.linalg.qr(torch.cat([*points.values()], 1))
+        return dict(zip(points, r.split([one.shape[1] for one in points.values()], 1), strict=True)), q.T @ self.target
+
     @cached_method
     def fit(self, *names: str) -> Fitted:
         """The sum over these variables, and a constant, that is nearest to what is read."""
         if not names:
             return Fitted((), self.read[:0], self.read.mean(0), [], None)
-        points = [torch.ones(len(self.target), 1).double(), *(self.features[name][self.where] for name in names)]
-        vectors = torch.linalg.lstsq(torch.cat(points, 1), self.target, driver="gelsd").solution
+        points, target = self._shortened
+        rank = torch.finfo(torch.float64).eps * len(self.target)
+        chosen = torch.cat([points[name] for name in ("", *names)], 1)
+        vectors = torch.linalg.lstsq(chosen, target, rcond=rank, driver="gelsd").solution
         sizes = [self.features[name].shape[-1] for name in names]
         vectors = self._without_most_frequent(names, vectors)
         if self.length is None:
@@ -227,10 +246,11 @@ def sufficient(
     other rows, or as many as the longest one. None if the longest one does not, or only with a norm that is written."""
     stages = len({(other.layer, other.head is None) for other in reading.matter})
     least = 1 - LOST_ELSEWHERE / stages**0.5
+    model = answers_elsewhere(reading, part) if reading.of_other_rows else ()
 
     def elsewhere(one: Described) -> Iterator[float]:
         if reading.of_other_rows:
-            yield same_elsewhere(reading, part, one[2])
+            yield same_elsewhere(reading, part, one[2], model)
             yield same_when_swapped(reading, one, swapped)
 
     def good(one: Described) -> bool:
@@ -321,6 +341,7 @@ def _head(
     reading: Reading, part: Part, found: Quantized, enough: float, by: Sums | None, swapped: Sequence[Swapped]
 ) -> Described | None:
     attn, low = reading.running.blocks[part.layer].attn, reading.low(part).double()
+    value = reading.running.value(part).double()
     where = {"Q": found.needed, "K": reading.running.mask, "V": reading.running.mask}
     reads = {
         side: read_by(reading, part, sources, where[side], by, swapped)
@@ -330,34 +351,44 @@ def _head(
                      for kind in "Wb")  # fmt: skip
     scale = float(getattr(attn, "attn_scale", 1.0))
 
-    def made(names: dict[str, list[str]], products: int, n: int) -> Described:
-        fitted = {side: reads[side].fit(*names[side]) for side in "QKV"}
-        every = {
-            side: one.sums(f"{part} {name}", weights[side], bias[side])
-            for (side, one), name in zip(fitted.items(), ("query", "key", "reads"), strict=True)
-        }
-        q, k = reading.variable(*every["Q"]), reading.variable(*every["K"])
-        left, right = products_of(q[where["Q"]], k[where["K"]], products)
-        turned = turn(fitted["K"].vectors @ weights["K"] @ right)
+    @cache
+    def whole(side: str, *names: str) -> tuple[list[Step], Tensor]:
+        """All that a side reads, as steps and the numbers that they make."""
+        word = {"Q": "query", "K": "key", "V": "reads"}[side]
+        steps = reads[side].fit(*names).sums(f"{part} {word}", weights[side], bias[side])
+        return steps, reading.variable(*steps)
+
+    @lru_cache(maxsize=1)
+    def attention(of_query: tuple[str, ...], of_key: tuple[str, ...], products: int) -> tuple[list[Step], Head, Tensor]:
+        """The steps of queries and keys with this many products, the head, and its attention."""
+        q, k = (whole(side, *of)[1][where[side]] for side, of in (("Q", of_query), ("K", of_key)))
+        query, key = reads["Q"].fit(*of_query), reads["K"].fit(*of_key)
+        left, right = products_of(q, k, products)
+        turned = turn(key.vectors @ weights["K"] @ right)
         left, right = left @ torch.linalg.inv(turned).T, right @ turned
+        of_keys = bias["K"]
         if softmax(reading.running.blocks[part.layer]):  # what all keys have alike changes no attention
-            bias["K"] = -fitted["K"].constant @ weights["K"]
-        steps = {
-            step.name: step
-            for side, name, to in (("Q", "query", left / scale), ("K", "key", right))
-            for step in fitted[side].sums(f"{part} {name}", weights[side] @ to, bias[side] @ to)
-        }
-        same = matrix(torch.eye(left.shape[1]))
+            of_keys = -key.constant @ weights["K"]
+        steps = [
+            *query.sums(f"{part} query", weights["Q"] @ left / scale, bias["Q"] @ left / scale),
+            *key.sums(f"{part} key", weights["K"] @ right, of_keys @ right),
+        ]
         attend = Head(
-            str(part), f"{part} query", f"{part} key", same, f"{part} reads", str(part),
+            str(part), f"{part} query", f"{part} key", matrix(torch.eye(left.shape[1])), f"{part} reads", str(part),
             scaled=scaled(reading.running.blocks[part.layer]),
         )  # fmt: skip
-        z = reading.variable(*steps.values(), *every["V"], attend)
+        return steps, attend, attend.attention(reading.after(steps), reading.seen)
+
+    def made(names: dict[str, list[str]], products: int, n: int) -> Described:
+        steps, attend, pattern = attention(tuple(names["Q"]), tuple(names["K"]), products)
+        z = pattern @ whole("V", *names["V"])[1]
         axes = torch.linalg.eigh(low.T @ covariance(z[where["Q"]]) @ low)[1]
         to = low @ axes[:, -n:]
-        to = to @ turn(fitted["V"].vectors @ weights["V"] @ to)
-        steps |= {step.name: step for step in fitted["V"].sums(f"{part} reads", weights["V"] @ to, bias["V"] @ to)}
-        return fitted_to(reading, [*steps.values(), attend], z, found.needed, swapped)
+        read = reads["V"].fit(*names["V"])
+        to = to @ turn(read.vectors @ weights["V"] @ to)
+        more = read.sums(f"{part} reads", weights["V"] @ to, bias["V"] @ to)
+        every = {step.name: step for step in (*steps, *more)}  # of a norm, the length is there more than once
+        return fitted_to(reading, [*every.values(), attend], z @ to, value, found.needed, swapped)
 
     d = weights["Q"].shape[1]
     best = {side: list(one.features) for side, one in reads.items()}
@@ -434,7 +465,7 @@ def _mlp(
     def made(names: Sequence[str], neurons: Sequence[int]) -> Described:
         at = sorted(neurons)
         steps = reads.fit(*names).sums(str(part), w_in[:, at], b_in[at], ramps=True)
-        return fitted_to(reading, steps, value, where, swapped)
+        return fitted_to(reading, steps, reading.variable(*steps), value, where, swapped)
 
     neurons, every = list(range(w_in.shape[1])), reads.by_spread(w_in)
     suffices = sufficient(reading, part, found, enough, by, swapped, made(every, neurons)) if every else None
@@ -453,10 +484,10 @@ def _mlp(
 
 
 def fitted_to(
-    reading: Reading, steps: list[Step], value: Tensor, where: Tensor, swapped: Sequence[Swapped]
+    reading: Reading, steps: list[Step], numbers: Tensor, value: Tensor, where: Tensor, swapped: Sequence[Swapped]
 ) -> Described:
-    """A part's description by its steps, with the vectors of the last one's numbers that are nearest to its values."""
-    numbers = reading.variable(*steps)
+    """A part's description by its steps; each number that the last one makes has a vector, so that their sum is nearest
+    to the part's value."""
     points, target = [numbers[where]], [value[where]]
     for more in swapped[:1]:
         points.append(applied(steps, more.features, reading)[where])

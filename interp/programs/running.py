@@ -265,14 +265,17 @@ class Running:
             return self.logits
         first = min(part.layer for part in edits)
         edits = {**{part: value for part, value in self.replaced.items() if part.layer >= first}, **edits}
-        if first == len(self.blocks) - 1 and (at_reads := self._at_reads(edits)) is not None:
-            return at_reads
+        if self._plain and first == len(self.blocks) - 1:
+            return read_out(self.subject, self._after_layer(first, edits, None)[:, 0])
         model, outputs = self.subject.model, []
         for here, rows, positions in self._chunks():
-            stream = self._at(f"blocks.{first}.hook_resid_pre")[here].to(model.cfg.device)
             hooks = [*self._with_counts(here), *self._put(edits, here)]
             with model.hooks(fwd_hooks=hooks), self.subject.masked(self.batch[here]):
-                for block in self.blocks[first:]:
+                if self._plain:
+                    stream = self._after_layer(first, edits, here)
+                else:
+                    stream = self._at(f"blocks.{first}.hook_resid_pre")[here].to(model.cfg.device)
+                for block in self.blocks[first + self._plain :]:
                     stream = block(stream, attention_mask=self._padding(here))
                 out = model.unembed(model.ln_final(stream) if hasattr(model, "ln_final") else stream)
             outputs.append(out[rows, positions])
@@ -284,40 +287,62 @@ class Running:
         bidirectional = model.cfg.attention_dir != "causal" and self.subject.padding == "mask"
         return None if not bidirectional or bool(self.mask[here].all()) else self.mask[here].int().to(model.cfg.device)
 
-    def _at_reads(self, edits: Edits) -> Float[Tensor, "reads n_out"] | None:
-        """Replacements in the last layer, computed at the reads alone; None for blocks of another shape."""
-        layer, cfg = len(self.blocks) - 1, self.subject.model.cfg
-        if getattr(cfg, "parallel_attn_mlp", False) or getattr(cfg, "use_normalization_before_and_after", False):
-            return None
-        block, value = self.blocks[layer], edits.get(Part(layer))
+    @property
+    def _plain(self) -> bool:
+        """Whether each block adds its attention, then its MLP, with at most one norm before or after each."""
+        cfg = self.subject.model.cfg
+        return not any(
+            getattr(cfg, name, False) for name in ("parallel_attn_mlp", "use_normalization_before_and_after")
+        )
+
+    def _after_layer(self, layer: int, edits: Edits, here: slice | None) -> Float[Tensor, "rows length d_model"]:
+        """The residual stream after a plain layer with parts of it replaced, for some rows (None: at the reads, as rows
+        of one position). What its heads give is known, so its attention does not run."""
+        block, value, device = self.blocks[layer], edits.get(Part(layer)), self.subject.model.cfg.device
         post = isinstance(block, PostNormBlock)
-        stream = self._at_read(f"blocks.{layer}.hook_resid_pre").to(cfg.device) + self._attention_with(edits)
-        stream = block.ln1(stream[:, None]) if post else stream[:, None]
+
+        def at(value: Tensor) -> Tensor:
+            return (self.reads.pick(value)[:, None] if here is None else value[here]).to(device)
+
+        before = f"blocks.{layer}.hook_resid_pre"
+        stream = self._at_read(before)[:, None].to(device) if here is None else at(self._at(before))
+        stream = stream + self._attention_with(layer, edits, here)
+        stream = block.ln1(stream) if post else stream
         if Part(layer) in self.parts:
             if value is not None:
-                out = self.reads.pick(value).to(stream)[:, None]
+                out = at(value).to(stream)
             else:
                 out = block.mlp(stream if post or not hasattr(block, "ln2") else block.ln2(stream))
             stream = block.ln2(stream + out) if post else stream + out
-        return read_out(self.subject, stream[:, 0])
+        return stream
 
-    def _attention_with(self, edits: Edits) -> Float[Tensor, "reads d_model"]:
-        """What the last layer's attention adds at the reads with heads replaced.
+    def _attention_with(self, layer: int, edits: Edits, here: slice | None) -> Float[Tensor, "rows length d_model"]:
+        """What a layer's attention adds with heads replaced; see `_after_layer`.
 
         It is one product over all heads: adding what one head changes would leave a rounding error, which decides ties.
         """
-        attn = self.blocks[-1].attn
-        z = self._last_z.clone()
-        for part, value in edits.items():
-            if part.head is not None and value is not self.replaced.get(part):
-                z[:, part.head] = self.reads.pick(value).to(z)
-        return functional.linear(z.flatten(1), attn.W_O.flatten(0, 1).T, attn.b_O)
+        attn, device = self.blocks[layer].attn, self.subject.model.cfg.device
+        changed = {part: value for part, value in edits.items() if part.layer == layer and part.head is not None
+                   and value is not self.replaced.get(part)}  # fmt: skip
+        if here is not None and not changed:
+            return self._at(f"blocks.{layer}.hook_attn_out")[here].to(device)
+        if here is None:
+            z = self._z_read(layer).clone()
+            for part, value in changed.items():
+                z[:, :, part.head] = self.reads.pick(value).to(z)[:, None]
+        else:
+            heads = (part for part in self.parts if part.layer == layer and part.head is not None)
+            z = torch.stack(
+                [changed.get(part, self._value(part))[here].to(device, attn.W_O.dtype) for part in heads], 2
+            )
+        return functional.linear(z.flatten(2), attn.W_O.flatten(0, 1).T, attn.b_O)
 
-    @cached_property
-    def _last_z(self) -> Float[Tensor, "reads heads d_head"]:
-        """The values of the last layer's heads at the reads."""
-        heads = [part for part in self.parts if part.layer == len(self.blocks) - 1 and part.head is not None]
-        return torch.stack([self.reads.pick(self._value(part)) for part in heads], 1).to(self.subject.model.cfg.device)
+    @cached_method
+    def _z_read(self, layer: int) -> Float[Tensor, "reads 1 heads d_head"]:
+        """The values of a layer's heads at the reads."""
+        heads = [part for part in self.parts if part.layer == layer and part.head is not None]
+        z = torch.stack([self.reads.pick(self._value(part)) for part in heads], 1)
+        return z[:, None].to(self.subject.model.cfg.device)
 
     # ------------------------------------------------------------ direct paths
 
@@ -377,7 +402,7 @@ class Running:
                 return stream
             post = isinstance(block, PostNormBlock)
             last = here == len(self.blocks) - 1
-            out = self._attention_with({}) if reads and last else at(f"blocks.{here}.hook_attn_out")
+            out = self._attention_with(here, {}, None)[:, 0] if reads and last else at(f"blocks.{here}.hook_attn_out")
             for part in self.parts:
                 out = out + added(part) if part.layer == here and part.head is not None else out
             stream = stream + out

@@ -1,6 +1,7 @@
 """Which description of a head is taken."""
 
 import pytest
+import torch
 
 import interp
 from interp.measures.runs import Part
@@ -20,3 +21,17 @@ def test_sums_follow_a_table_that_fails_in_other_rows(same: float, kind: type, m
     reading = decompile(Running.of(subject, everything(subject.task).batch))
     assert isinstance(reading.steps[0], kind)
     assert isinstance(reading.step(str(Part(0, 0))), Head)
+
+
+def test_equal_weights_are_exceptions_together() -> None:
+    """Rounding would say otherwise which of them are."""
+    weights = torch.tensor([[0.0, 0.0, 0.0, 0.5], [0.0, 0.0, 1.0, -0.5 - 1e-6]])
+    seen = torch.ones(2, 4).bool()
+    found = [int((read_heads.alike(weights, seen, n) != 0).sum()) for n in range(4)]
+    assert found == [0, 1, 3, 3]
+    pattern = read_heads.Pattern("position", "token", weights, seen, 0.0)
+    for needed, same in ((1, 1), (2, 3), (4, 3)):
+        new = read_heads.fewest_exceptions(pattern, weights, lambda table, n=needed: int((table != 0).sum()) >= n)
+        assert int((new != 0).sum()) == same
+    weights[0, :2] = 0.5  # five of eight are alike: too many exceptions
+    assert read_heads.fewest_exceptions(pattern, weights, lambda table: int((table != 0).sum()) >= 4).equal(weights)

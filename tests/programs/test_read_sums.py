@@ -233,7 +233,8 @@ def test_what_is_tried_before_a_part_has_no_sums(norm: bool, everywhere: bool, m
 def test_shorter_sums_may_lose_little_with_other_rows(norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """3% by the root of two parts that follow each other, or what the longest ones lose; but not for want of a norm."""
     monkeypatch.setattr(read_sums, "stays", lambda *of: True)
-    monkeypatch.setattr(read_sums, "same_elsewhere", lambda reading, part, value: value)
+    monkeypatch.setattr(read_sums, "answers_elsewhere", lambda reading, part: [])
+    monkeypatch.setattr(read_sums, "same_elsewhere", lambda reading, part, value, model: value)
     monkeypatch.setattr(read_sums, "same_when_swapped", lambda *of: 1.0)
     monkeypatch.setattr(read_sums, "norm_before", lambda *of: ("norm" if norm else None, None))
     reading: Any = SimpleNamespace(matter=[Part(0, 0), Part(0, 1), Part(0)], of_other_rows=True, running=None)

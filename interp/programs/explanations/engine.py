@@ -314,7 +314,7 @@ def explained(
         agreement = agrees(program, fresh)
         good = min(agreement.share, agreement.least) >= share
         apart = told_apart(reading.running.subject, population.batch)
-        listing = lists(program, population, apart, empty) if good else misses(agreement)
+        listing = lists(program, population, apart, size_of(empty)) if good else misses(agreement)
     alone = program is not None and not listing
     parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
     described = any(role.status == "explained" for role in parts.values())
@@ -348,7 +348,7 @@ def misses(agreement: Agreement) -> str:
     return f"{GIVES} {agreement}{least}"
 
 
-def lists(program: Program, population: Population, apart: int, found: Explanation) -> str:
+def lists(program: Program, population: Population, apart: int, parameters: int) -> str:
     """Return why a program lists answers, or repeats the model, instead of explaining it; "" if it does neither.
 
     apart: how many of the inputs the model can tell apart; of a sample in which these are few, as good as all.
@@ -356,8 +356,8 @@ def lists(program: Program, population: Population, apart: int, found: Explanati
     if program.constants >= apart and (population.exact or 2 * apart <= population.n):
         alike = "" if apart == population.n else " that the model can tell apart"
         return f"has {program.constants:,} constants for {apart:,} inputs{alike}"
-    if program.fitted and program.constants > size_of(found) // MOST_SUMS:
-        return f"has {program.constants:,} constants; the model has {found.parameters:,} parameters"
+    if program.fitted and program.constants > parameters // MOST_SUMS:
+        return f"has {program.constants:,} constants; the model has {parameters:,} parameters"
     return ""
 
 

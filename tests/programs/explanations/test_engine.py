@@ -102,7 +102,7 @@ def test_parts_that_the_looser_reading_leaves_out_come_last(
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_a_finer_reading_follows_one_that_is_imitated(shown: bool) -> None:
+def test_a_finer_reading_follows_one_that_is_imitated(shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the strict reading, and after the looser one; with values of other rows where a variable is not shown. Rows
     move only where one is refuted."""
     model = interp.compile(ENDS)
@@ -111,6 +111,7 @@ def test_a_finer_reading_follows_one_that_is_imitated(shown: bool) -> None:
     found = [replace(interp.explain(model), level="imitated", variables=(one if shown else few, *rest))]
     reading = engine.read_in_turn(subject, everything(subject.task), Steps(), found)
     read = [(one.strict, one.finer, one.of_other_rows) for one, *_ in reading]
+    monkeypatch.setattr(engine, "size_of", lambda found: found.parameters)
     program, missing = found[0].program, replace(found[0], level="in part", listing="gives 0.9 of the model's answers")
     assert not engine.may_be_finer(replace(missing, listing=""), program)
     assert not engine.may_be_finer(replace(missing, parameters=8 * program.constants - 1), program)
