@@ -21,6 +21,12 @@ COMPARED = {
     "at most": "equals or comes before", "at least": "equals or comes after",
 }  # fmt: skip
 """The place of one value against that of another, in the order of the vocabulary, say."""
+EDGES = {
+    "clamped": " (where there is none, to the {end} position)",
+    "around": " (in a circle: the first position follows the last)",
+    "evenly": " (where there is none, evenly to all positions)",
+}
+"""Where a head attends whose place at a distance is not there."""
 EXCEPTIONS = 2
 """Most single pairs that are exceptions of a short relation."""
 
@@ -31,23 +37,32 @@ class Relation:
 
     kind: "any", "equal", "different", "smaller", "greater", "at most", "at least" (the key's place against the
     query's), "shift" (the key's place is the query's plus `by`) or "sum" (both add up to `by`). always, never: keys
-    that are selected whatever the query is, or by none. pairs: single exceptions (query, key).
+    that are selected whatever the query is, or by none. pairs: single exceptions (query, key). edge: what queries
+    select whose place at a distance is not there: the nearest one ("clamped"), the one counted on from the other end
+    ("around"), all ("evenly"), or none ("").
     """
 
     kind: str
     by: int = 0
+    edge: str = ""
     always: tuple[int, ...] = ()
     never: tuple[int, ...] = ()
     pairs: tuple[tuple[int, int], ...] = ()
 
     @property
     def constants(self) -> int:
-        """The relation, and its exceptions."""
-        return 1 + len(self.always) + len(self.never) + len(self.pairs)
+        """The relation, and its exceptions; that the nearest place stands for one that is not there costs none."""
+        edge = int(self.edge in ("around", "evenly"))
+        return 1 + edge + len(self.always) + len(self.never) + len(self.pairs)
 
     def holds(self, n_queries: int, n_keys: int) -> Bool[Tensor, "queries keys"]:
         """Which pairs are selected."""
         selected = base(self.kind, self.by, n_queries, n_keys)
+        if self.edge:
+            out = ~inside(self, n_queries, n_keys)[:, 0]
+            place = (torch.arange(n_queries) + self.by)[out]
+            near = place.clamp(0, n_keys - 1) if self.edge == "clamped" else place % n_keys
+            selected[out] = True if self.edge == "evenly" else torch.eye(n_keys).bool()[near]
         selected[:, list(self.always)] = True
         selected[:, list(self.never)] = False
         for query, key in self.pairs:
@@ -75,8 +90,10 @@ def relation_of(
     and sums are told, too. Variables with other values than each other have no relation but "any".
     """
     asked = occurs & chosen.any(1, keepdim=True)  # a query that selects nothing says nothing
-    tried = [_with_exceptions(plain, chosen, asked & inside(plain, *chosen.shape)) for plain in _plain(asked, places)]
-    return min(tried, key=lambda relation: relation.constants)
+    free = asked & (asked.sum(1, keepdim=True) > 1)  # nor does one that sees one key, of a place that is not there
+    there = ((plain, asked.where(inside(plain, *chosen.shape), free)) for plain in _plain(asked, places))
+    tried = (_with_exceptions(plain, chosen, pairs) for plain, pairs in there)
+    return min(tried, key=lambda relation: (relation.constants, len(relation.pairs)))
 
 
 def inside(one: Relation, n_queries: int, n_keys: int) -> Bool[Tensor, "queries 1"]:
@@ -92,16 +109,16 @@ def _plain(occurs: Bool[Tensor, "queries keys"], places: bool) -> Iterator[Relat
         return
     yield from map(Relation, ("equal", "different", "smaller", "greater", "at most", "at least"))
     if places:
-        asked = occurs.any(1, keepdim=True)
         for by in sorted((by for by in range(1 - n, n) if by), key=lambda by: (abs(by), by)):
-            if 2 * int((asked & inside(shift := Relation("shift", by), n, n)).sum()) > int(asked.sum()):
-                yield shift
+            there = base("shift", by, n, n) & occurs
+            if 2 * int(there.sum()) > int(occurs.any(1).sum()):
+                yield from (Relation("shift", by, edge) for edge in ("", *EDGES))
         yield from (Relation("sum", by) for by in range(1, 2 * n - 2))
 
 
 def _with_exceptions(relation: Relation, chosen: Tensor, occurs: Tensor) -> Relation:
     """A relation with keys that differ as a whole, where this is shorter than their pairs, and the pairs left."""
-    selected = base(relation.kind, relation.by, *chosen.shape)
+    selected = relation.holds(*chosen.shape)
     wrong, n = ((selected != chosen) & occurs).sum(0), occurs.sum(0)
     taken = (chosen & occurs).sum(0)
     always = tuple(k for k in range(len(n)) if wrong[k] > 1 + n[k] - taken[k])
@@ -150,12 +167,13 @@ def in_words(
         text = placed[one.kind]
     else:
         text = f"to positions where {other} {COMPARED[one.kind]} {own}"
+    text += EDGES.get(one.edge, "").format(end="first" if one.by < 0 else "last")
     text += _listed(", or ", [keys[key] for key in one.always], of_keys)
     text += _listed(", not ", [keys[key] for key in one.never], of_keys)
-    selected = one.holds(len(queries), len(keys))
+    selected, there = one.holds(len(queries), len(keys)), inside(one, len(queries), len(keys))
     for query, key in one.pairs:
-        more = "also" if bool(selected[query, key]) else "not"
-        text += f", from {_value(queries[query], of_queries)} {more} to {_value(keys[key], of_keys)}"
+        more = "not " * (not selected[query, key]) or "also " * bool(there[query])
+        text += f", from {_value(queries[query], of_queries)} {more}to {_value(keys[key], of_keys)}"
     return text
 
 

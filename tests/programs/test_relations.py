@@ -10,7 +10,7 @@ from interp.models.subject import Subject
 from interp.programs.language import NEVER, Head, Linear, Program, Table
 from interp.programs.naming import with_names
 from interp.programs.readers import Readers
-from interp.programs.relations import Relation, completed, inside, relation_of, short
+from interp.programs.relations import Relation, completed, in_words, inside, relation_of, short
 from interp.programs.relevance import Kinds
 from interp.programs.running import Running
 from interp.tasks.populations import everything
@@ -41,8 +41,46 @@ def test_any_table_is_given_back() -> None:
         chosen = torch.rand(5, 5, generator=torch.Generator().manual_seed(seed)) < 0.5
         found = relation_of(chosen, all_of(chosen), places=True)
         there = chosen.any(1)
-        if found.kind != "shift":  # of queries whose place is not there, nothing is said
-            assert bool(found.holds(5, 5)[there].equal(chosen[there]))
+        assert bool(found.holds(5, 5)[there].equal(chosen[there]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "causal", "edge", "constants", "said"),
+    [
+        ([[0], [0], [1], [2], [3]], True, "", 1, "to the position before"),
+        ([[0], [0], [1], [2], [3]], False, "clamped", 1, "to the position before (where there is none, to the first position)"),
+        ([[1], [2], [3], [4], [4]], False, "clamped", 1, "to the next position (where there is none, to the last position)"),
+        ([[4], [0], [1], [2], [3]], False, "around", 2,
+         "to the position before (in a circle: the first position follows the last)"),
+        ([[0, 1, 2, 3, 4], [0], [1], [2], [3]], False, "evenly", 2,
+         "to the position before (where there is none, evenly to all positions)"),
+        ([[2], [0], [1], [2], [3]], False, "", 2, "to the position before, from position 0 to position 2"),
+        ([[0], [0, 1], [0], [1], [2]], True, "evenly", 2,
+         "to the position two before (where there is none, evenly to all positions)"),
+        ([[], [0], [1], [2], [3]], False, "", 1, "to the position before"),
+    ],
+)  # fmt: skip
+def test_where_a_place_at_a_distance_is_not_there(
+    rows: list[list[int]], causal: bool, edge: str, constants: int, said: str
+) -> None:
+    """Of queries there, nothing was said: a head that attends around a circle attended "to the position before"."""
+    chosen = torch.zeros(5, 5).bool()
+    for query, keys in enumerate(rows):
+        chosen[query, keys] = True
+    occurs = all_of(chosen).tril() if causal else all_of(chosen)
+    found = relation_of(chosen, occurs, places=True)
+    assert (found.kind, found.edge, found.constants) == ("shift", edge, constants)
+    places = [str(place) for place in range(5)]
+    assert in_words(found, "position", "its own position", places, places, (True, True)) == said
+
+
+def test_no_place_is_said_that_is_never_seen() -> None:
+    """A causal head attended "to the position 3 after its own, or position 0"."""
+    chosen = torch.zeros(7, 7).bool()
+    for query, key in enumerate([0, 0, 0, 0, 3, 4, 5]):
+        chosen[query, key] = True
+    found = relation_of(chosen, all_of(chosen).tril(), places=True)
+    assert found.by <= 0
 
 
 def test_places_have_distances_and_sums() -> None:

@@ -132,7 +132,7 @@ def carriers(reading: Reading, judged: Judged) -> dict[str, str]:
     known = holders(reading, judged)
     carrying: dict[str, str] = {}
     more = {reads.reader for reads in judged.more}
-    for reader, (read, sides) in reads_of_parts(judged.program, judged.roles, judged.variables).items():
+    for reader, ((read, sides), *_) in reads_of_parts(judged.program, judged.roles, judged.variables).items():
         least = [*known]
         part = parts.get(reader)
         if reader in more and tried.stay_without(part, {*read, *least}, sides) >= SHARE:
@@ -166,33 +166,41 @@ def reads_more(
 
     What carries a variable that is read, such as a copy, does not count, unless the program has a step for it.
     """
-    more = []
-    for reader, (read, sides) in reads_of_parts(program, roles, variables).items():
-        part, tried = reading.running.by_name.get(reader), reading.tried
-        left = tried.stay_without(part, read, sides)
-        if left >= SHARE:
-            continue
-        every = tried.sources(part)
-        alone = {name: tried.stay_without(part, {*every} - {name}, sides) for name in every if name not in read}
-        most = min(alone, key=lambda name: alone[name])
-        more.append(ReadsMore(reader, left, most, alone[most]))
+    more, tried = [], reading.tried
+    for reader, ways in reads_of_parts(program, roles, variables).items():
+        part = reading.running.by_name.get(reader)
+        left, (read, sides) = next(
+            ((left, way) for way in ways if (left := tried.stay_without(part, *way)) < SHARE), (1.0, ways[0])
+        )
+        if left < SHARE:
+            others = {name for name in tried.sources(part) if name not in read}
+            alone = {name: tried.stay_without(part, {*tried.sources(part)} - {name}, sides) for name in others}
+            most = min(alone, key=lambda name: alone[name])
+            more.append(ReadsMore(reader, left, most, alone[most], "" if (read, sides) == ways[0] else sides))
     return tuple(more)
 
 
 def reads_of_parts(
     program: Program, roles: Mapping[Part, PartRole], variables: Sequence[VariableRole]
-) -> dict[str, tuple[set[str], str]]:
+) -> dict[str, list[tuple[set[str], str]]]:
     """What each part, and the readout, reads by the program, and what else carries that; and on which sides of a head
-    ("" for others)."""
+    ("" for others). Of a head first on all sides at once, then on each: a side may read what only another one is said
+    to read."""
     described = {step.part for step in program.steps}
     alike = ({str(part), role.like} for part, role in roles.items() if role.like)
     together = [*(set(role.places) for role in variables), *alike]
-    reads: dict[str, tuple[set[str], str]] = {}
+    reads: dict[str, list[tuple[set[str], str]]] = {}
     for reader, step in readers(program):
-        read = {source for _, name in inputs(step) for source in writers(program, name, reader) or [name]}
-        read |= {name for places in together if places & read for name in places - described}
+        each: dict[str, set[str]] = {}
+        for way, name in inputs(step):
+            each.setdefault(way[0], set()).update(writers(program, name, reader) or [name])
         sides = "" if not isinstance(step, Head) else "v" if step.evened else "qkv"
-        reads[reader] = reads.get(reader, (set(), ""))[0] | read, sides
+        (known, _), *_ = reads.get(reader, [(set[str](), "")])
+        found = [(known.union(*each.values()), sides)]
+        found += [(each.get(side, set()), side) for side in sides] if len(sides) > 1 else []
+        for read, _ in found:
+            read |= {name for places in together if places & read for name in places - described}
+        reads[reader] = found
     return reads
 
 

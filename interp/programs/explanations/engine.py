@@ -211,10 +211,20 @@ def with_all_variables(found: Explanation, reading: Reading, fresh: FreshInputs)
     """The same explanation after a test that ended at the first refuted variable, with the other ones tested, too."""
     assert found.program is not None
     again = judge(reading, found.program, fresh)
-    return replace(
+    whole = replace(
         found, program=again.program, parts=tuple(again.roles.values()), variables=again.variables, pairs=again.pairs,
         more=again.more, less=reads_less(reading, again.program),
     )  # fmt: skip
+    return with_shares(whole, reading)
+
+
+def with_shares(found: Explanation, reading: Reading) -> Explanation:
+    """The explanation with the share of answers that stays with all parts that are not used at their means; and, if it
+    is not all, with values that they have at other positions."""
+    out = [(reading.running.by_name[role.part], role.status) for role in found.parts if role.status in OUT]
+    moved = reading.left((part for part, status in out if status != "stands in"), moved=True)
+    without = reading.left([part for part, _ in out])
+    return replace(found, without=without, moved=moved if moved < 1 - CHANGED else None)
 
 
 def read_in_turn(
@@ -331,15 +341,14 @@ def explained(
     elif described:  # the descriptions are not tested as a program, but each part's inputs can be
         drawn = sketch(reading, program)
         found = replace(empty, more=reads_more(reading, drawn, parts, ()), less=reads_less(reading, drawn))
-    out = [part for part, role in parts.items() if role.status in OUT]
-    moved = reading.left((part for part in out if parts[part].status != "stands in"), moved=True)
-    return replace(
+    whole = replace(
         found, level=level, parts=tuple(parts.values()), program=program if alone else None,
-        agreement=agreement if alone else None, without=reading.left(out), moved=moved if moved < 1 - CHANGED else None,
+        agreement=agreement if alone else None,
         stand_ins=tuple(StandIns(tuple(map(str, group)), reading.left(group)) for group in reading.groups),
         cancelling=tuple(Cancelling(tuple(map(str, pair)), reading.left(pair)) for pair in reading.pairs),
         joint=reading.running.kept({}).share, listing=listing if program is not None else "", tested_on=on,
     )  # fmt: skip
+    return with_shares(whole, reading)
 
 
 def misses(agreement: Agreement) -> str:

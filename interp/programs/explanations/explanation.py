@@ -489,13 +489,18 @@ def imitated(explanation: Explanation, short: bool = False) -> str:
     return f"{level}{'' if short else _proved(explanation)}: {gives}{', and '.join(text)}."
 
 
+SIDES = {"q": "its queries read", "k": "its keys read", "v": "its values read"}
+"""What reads more, of one head."""
+
+
 def _reads_more(explanation: Explanation, phrase: str, short: bool = False) -> str:
     """Which parts read more than is said, as a sentence without its end. short: without numbers."""
     readers = [entry.reader for entry in explanation.more]
     if short:
         return f"{_readers(readers)} more than {phrase}"
     left = words.at_least(min(entry.left for entry in explanation.more))
-    rest = f"the rest of what {'it reads' if len(readers) == 1 else 'they read'}"
+    who = SIDES.get(explanation.more[0].side, "it reads") if len(readers) == 1 else "they read"
+    rest = f"the rest of what {who}"
     stay = f"with {rest} taken from another input, {left} of the model's answers stay"
     worst = min(explanation.more, key=lambda entry: entry.left)
     if worst.alone < worst.left + (1 - worst.left) / 2:  # one thing makes half of it or more

@@ -148,13 +148,15 @@ class ReadsMore:
     """A part, or the readout, that reads more than the program says.
 
     left: the share of the model's answers that stay if the rest of what it reads is from another input. most: what of
-    the rest alone, from there, changes most of them; alone: the share that stays then.
+    the rest alone, from there, changes most of them; alone: the share that stays then. side: "q", "k" or "v"
+    where only the queries, keys or values of a head read more.
     """
 
     reader: str
     left: float
     most: str = ""
     alone: float = 1.0
+    side: str = ""
 
 
 @dataclass(frozen=True)
