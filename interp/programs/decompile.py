@@ -14,7 +14,7 @@ import torch
 
 from interp.measures.runs import Part
 from interp.programs.language import Answer, Program
-from interp.programs.minimal import minimal
+from interp.programs.minimal import minimal, without_idle_columns
 from interp.programs.naming import with_names
 from interp.programs.quantize import SHARE_KEPT_BY_VALUES
 from interp.programs.read_heads import describe_head, elsewhere
@@ -98,7 +98,7 @@ def program_of(reading: Reading, found: Reached | None = None) -> Program | None
 def smaller(reading: Reading, program: Program, holds: Callable[[Program], bool], loss: float = 0.0) -> Program:
     """The program without inputs that change no answer, such that `holds` is true of it; see programs.minimal."""
     matter = {str(part) for part, share in reading.without.items() if share < 1 - CHANGED}
-    return minimal(program, reading.tried, matter, reading.alike, holds, loss)
+    return without_idle_columns(minimal(program, reading.tried, matter, reading.alike, holds, loss))
 
 
 def revise(reading: Reading, program: Program) -> None:

@@ -122,6 +122,20 @@ def minimal(
     return best
 
 
+def without_idle_columns(program: Program) -> Program:
+    """The same program, with tables over only those variables that their entries differ by."""
+    for step in program.steps:
+        if isinstance(step, Table) and len(step.of) > 1:
+            entries = torch.tensor(step.entries).reshape([len(program.values[name]) for name in step.of])
+            first = [entries.narrow(axis, 0, 1) for axis in range(entries.dim())]
+            read = [axis for axis, one in enumerate(first) if not bool((entries == one).all())] or [0]
+            for axis in range(entries.dim()):
+                entries = entries if axis in read else entries.narrow(axis, 0, 1)
+            new = replace(step, of=tuple(step.of[axis] for axis in read), entries=tuple(entries.flatten().tolist()))
+            program = with_step(program, new) or program
+    return program
+
+
 def inputs(step: Step) -> list[tuple[str, str]]:
     """The inputs of a step: the way by which a head reads ("in" of others), and the variable."""
     if isinstance(step, Head):

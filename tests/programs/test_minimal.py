@@ -11,7 +11,15 @@ from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs.inputs_tried import InputsTried
 from interp.programs.language import NEVER, Answer, Head, Linear, Program, Table
-from interp.programs.minimal import alike_for_content, inputs, mean_scores, minimal, with_step, writers
+from interp.programs.minimal import (
+    alike_for_content,
+    inputs,
+    mean_scores,
+    minimal,
+    with_step,
+    without_idle_columns,
+    writers,
+)
 from interp.programs.relevance import Kinds
 from interp.programs.running import Running
 from interp.programs.steps import Step
@@ -221,3 +229,16 @@ def test_a_variable_is_written_by_parts() -> None:
     program = Program(("a", "b"), 3, True, (FIRST, inner), replace(ANSWER, of=("kind",)))
     assert writers(program, "kind", "") == ["head 0.0"]
     assert writers(program, "position", "") == ["position"]
+
+
+def test_a_table_is_over_what_its_entries_differ_by() -> None:
+    """With 24 entries over the token and the position, a table was said to be of the position alone."""
+    by_position = Table("place", ("token", "position"), (0, 1, 1) * 2, ("v0", "v1"))
+    answer = Linear("answer", ("place",), (((0.0, 1.0), (1.0, 0.0)),), (0.0, 0.0), ("x", "y"))
+    program = Program(("a", "b"), 3, True, (by_position,), answer)
+    (step,) = without_idle_columns(program).steps
+    assert (step.of, step.entries) == (("position",), (0, 1, 1))
+    (by_both,) = without_idle_columns(replace(program, steps=(replace(by_position, entries=(0, 1, 1, 0, 1, 0)),))).steps
+    assert by_both.of == ("token", "position")
+    (of_none,) = without_idle_columns(replace(program, steps=(replace(by_position, entries=(1,) * 6),))).steps
+    assert (of_none.of, of_none.entries) == (("token",), (1, 1))

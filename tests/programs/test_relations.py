@@ -48,8 +48,10 @@ def test_any_table_is_given_back() -> None:
     ("rows", "causal", "edge", "constants", "said"),
     [
         ([[0], [0], [1], [2], [3]], True, "", 1, "to the position before"),
-        ([[0], [0], [1], [2], [3]], False, "clamped", 1, "to the position before (where there is none, to the first position)"),
-        ([[1], [2], [3], [4], [4]], False, "clamped", 1, "to the next position (where there is none, to the last position)"),
+        ([[0], [0], [1], [2], [3]], False, "clamped", 1,
+         "to the position before (where there is none, to the first position)"),
+        ([[1], [2], [3], [4], [4]], False, "clamped", 1,
+         "to the next position (where there is none, to the last position)"),
         ([[4], [0], [1], [2], [3]], False, "around", 2,
          "to the position before (in a circle: the first position follows the last)"),
         ([[0, 1, 2, 3, 4], [0], [1], [2], [3]], False, "evenly", 2,

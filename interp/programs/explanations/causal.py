@@ -215,14 +215,23 @@ def reads_less(reading: Reading, program: Program) -> tuple[ReadsLess, ...]:
     """The inputs that the program reads, although next to none of the model's answers change if one of them is taken
     from elsewhere."""
     tried, less = reading.tried, list[ReadsLess]()
+
+    def stays(part: Part | None, way: str, sources: Sequence[str]) -> float | None:
+        """The share of answers that stay; None if it is not next to all."""
+        edge = part, way, [*sources, *(copy for copy, other in reading.alike.items() if other in sources)]
+        return min(tried.stay_with(*edge)) if not tried.matters(*edge, stay=1 - NEXT_TO_NONE) else None
+
     for reader, step in readers(program):
         part = reading.running.by_name.get(reader)
         for way, name in inputs(step):
             sources = [source for source in writers(program, name, reader) or [name] if source in tried.sources(part)]
-            copies = [copy for copy, other in reading.alike.items() if other in sources]
-            edge = part, way, [*sources, *copies]
-            if not tried.matters(*edge, stay=1 - NEXT_TO_NONE):
-                less.append(ReadsLess(reader, way, tuple(sources), min(tried.stay_with(*edge))))
+            each = [[source] for source in sources] if len(sources) > 1 else []
+            for group in ([sources], each):  # where they matter together, each alone
+                left = {tuple(some): stays(part, way, some) for some in group}
+                idle = [ReadsLess(reader, way, some, share) for some, share in left.items() if share is not None]
+                less += idle
+                if idle:
+                    break
     return tuple(less)
 
 
