@@ -341,7 +341,6 @@ def _head(
     reading: Reading, part: Part, found: Quantized, enough: float, by: Sums | None, swapped: Sequence[Swapped]
 ) -> Described | None:
     attn, low = reading.running.blocks[part.layer].attn, reading.low(part).double()
-    value = reading.running.value(part).double()
     where = {"Q": found.needed, "K": reading.running.mask, "V": reading.running.mask}
     reads = {
         side: read_by(reading, part, sources, where[side], by, swapped)
@@ -388,7 +387,7 @@ def _head(
         to = to @ turn(read.vectors @ weights["V"] @ to)
         more = read.sums(f"{part} reads", weights["V"] @ to, bias["V"] @ to)
         every = {step.name: step for step in (*steps, *more)}  # of a norm, the length is there more than once
-        return fitted_to(reading, [*every.values(), attend], z @ to, value, found.needed, swapped)
+        return fitted_to(reading, [*every.values(), attend], z @ to, z, found.needed, swapped)
 
     d = weights["Q"].shape[1]
     best = {side: list(one.features) for side, one in reads.items()}
