@@ -255,6 +255,11 @@ class Reading:
         return whole.kept(new).share
 
     @cached_method
+    def left_when_moved(self, part: Part) -> float:
+        """The share of answers that stays with a part's values at other positions of the same kind."""
+        return self.left([part], moved=True)
+
+    @cached_method
     def precedence(self, part: Part) -> tuple[float, float]:
         """What parts are ordered by, those that matter most first, whatever their numbers: the share of answers that
         stays without a part, and how much of what it writes varies, negative."""

@@ -338,6 +338,8 @@ def part_role(reading: Reading, program: Program | None, part: Part, alone: bool
     without, moved, elsewhere = reading.without[part], reading.moved.get(part), reading.elsewhere.get(part)
     alike = reading.read_as(like) if like else None
     note = f"the program reads {like} in its place" if like else role.note
+    if status == "not used" and moved is None and (share := reading.left_when_moved(part)) < 1 - CHANGED:
+        moved = share
     if status == "not used" and moved is not None:
         where = "its values at" if moved < 1 - CHANGED else "the values of this and of other parts at"
         note = note or f"with {where} other positions, answers change"

@@ -140,17 +140,67 @@ def test_a_smaller_program_is_not_taken_if_it_is_not_the_models() -> None:
     assert head.query == "head 0.0"
 
 
-@pytest.mark.parametrize(("moved", "said"), [(None, ""), (0.9, "its values"), (1.0, "and of other parts")])
-def test_what_is_not_used_may_matter_with_other_values(moved: float | None, said: str) -> None:
-    """Alone, at values of other positions, or only together with other parts."""
+@pytest.mark.parametrize(
+    ("moved", "alone", "said"),
+    [(None, 1.0, ""), (None, 0.5, "its values"), (0.9, 1.0, "its values"), (1.0, 1.0, "and of other parts")],
+)
+def test_what_is_not_used_may_matter_with_other_values(moved: float | None, alone: float, said: str) -> None:
+    """Alone, at values of other positions, or only together with other parts; also where no answer hangs on it."""
     part = Part(0, 0)
     reading: Any = SimpleNamespace(
         roles={part: Role("head 0.0", "not used")}, without={part: 1.0}, moved={} if moved is None else {part: moved},
-        elsewhere={}, alike={}, groups=[], step=lambda name: None,
+        elsewhere={}, alike={}, groups=[], step=lambda name: None, left_when_moved=lambda part: alone,
     )  # fmt: skip
-    note = causal.part_role(reading, None, part, alone=False).note
-    assert said in note
-    assert bool(note) == bool(said)
+    role = causal.part_role(reading, None, part, alone=False)
+    assert said in role.note
+    assert bool(role.note) == bool(said)
+    assert role.moved == (moved if alone == 1.0 else alone)
+
+
+def asked(sides: dict[str, set[str]]) -> Any:
+    """A reading in which each side of head 0.0, and all at once, reads these sources."""
+    every = set[str]().union(*sides.values())
+
+    def stay_without(part: Part, said: set[str], ways: str) -> float:
+        return 1.0 if (every if ways == "qkv" else sides[ways]) <= {*said} else 0.9 - 0.1 * len(ways)
+
+    tried = SimpleNamespace(stay_without=stay_without, sources=lambda part: ["token", "position"])
+    return SimpleNamespace(running=SimpleNamespace(by_name={"head 0.0": Part(0, 0)}), tried=tried)
+
+
+@pytest.mark.parametrize(
+    ("keys", "side", "left"), [({"position"}, "", 1.0), ({"position", "token"}, "k", 0.8), (set(), "", 1.0)]
+)
+def test_each_side_of_a_head_reads_what_is_said(keys: set[str], side: str, left: float) -> None:
+    """What the values read may be what the keys are not said to read: all at once, nothing more was read."""
+    head = Head("head 0.0", "", "position", ((0.0, -1.0, -2.0),), "token", "head 0.0")
+    program = replace(ENDS, steps=(head,), answer=replace(ENDS.answer, of=("head 0.0",)))
+    reading = asked({"q": set(), "k": keys, "v": {"token"}})
+    reading.tried.stay_without = lambda part, said, ways, one=reading.tried.stay_without: (
+        1.0 if part is None else one(part, said, ways)
+    )
+    more = causal.reads_more(reading, program, {}, ())
+    assert [(one.side, one.left, one.most) for one in more] == ([(side, left, "token")] if side else [])
+    found = replace(interp.explain(interp.compile(ENDS)), level="imitated", more=more)
+    assert ("with the rest of what its keys read taken from another input, 0.8000 of" in found.sentence) == bool(side)
+
+
+def test_an_input_that_does_nothing_is_said_where_another_matters() -> None:
+    """Of a sum over the token and the position, each is tried alone, too."""
+    sums = Sums("head 0.0 reads", ("token", "position"), (((1.0,), (2.0,)), ((0.5,),) * 3), (0.0,))
+    head = Head("head 0.0", "", "", ((0.0,),), "head 0.0 reads", "head 0.0", evened=True)
+    program = replace(ENDS, steps=(sums, head), answer=replace(ENDS.answer, of=("head 0.0",), weights=(((0.0, 1.0),),)))
+    shares = {("token",): 0.5, ("position",): 1.0, ("token", "position"): 0.4}
+
+    def stay_with(part: Part | None, way: str, sources: list[str]) -> list[float]:
+        return [shares.get(tuple(sources), 0.5)]
+
+    tried = SimpleNamespace(
+        sources=lambda part: ["token", "position", "head 0.0"], stay_with=stay_with,
+        matters=lambda *edge, stay: stay_with(*edge)[0] < stay,
+    )  # fmt: skip
+    reading: Any = SimpleNamespace(running=SimpleNamespace(by_name={"head 0.0": Part(0, 0)}), tried=tried, alike={})
+    assert causal.reads_less(reading, program) == (findings.ReadsLess("head 0.0", "value", ("position",), 1.0),)
 
 
 @pytest.mark.parametrize(

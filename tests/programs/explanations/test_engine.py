@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -177,6 +179,24 @@ def test_heads_that_stand_in_for_each_other_are_said_to(shares: tuple[float, ...
     )
     assert said in found.sentence
     assert f"{'both' if len(names) == 2 else 'all'}, 0.2500." in found.sentence
+
+
+def test_shares_are_those_of_the_parts_that_are_said() -> None:
+    """What stands in was moved with what is not used, where a later reading had changed which it is."""
+    parts = (PartRole("head 0.0", "not used"), PartRole("MLP 0", "stands in"))
+    found = replace(interp.explain(interp.compile(ENDS)), parts=parts)
+    asked: list[tuple[list[str], bool]] = []
+
+    def left(parts: Any, moved: bool = False) -> float:
+        asked.append(([*map(str, parts)], moved))
+        return 0.9 if moved else 1.0
+
+    reading: Any = SimpleNamespace(
+        running=SimpleNamespace(by_name={"head 0.0": Part(0, 0), "MLP 0": Part(0)}), left=left
+    )
+    again = engine.with_shares(found, reading)
+    assert (again.without, again.moved) == (1.0, 0.9)
+    assert sorted(asked) == [(["head 0.0"], True), (["head 0.0", "MLP 0"], False)]
 
 
 def test_a_part_that_reads_more_is_told() -> None:
