@@ -69,6 +69,8 @@ def describe_head(reading: Reading, part: Part) -> None:
     elif waves := attention_by_waves(reading, quantized, step, mean, enough):
         steps, value = waves, (reading.variable(*waves) @ mean.double()).float()
     odd = reading.strict and not asked.total and same_elsewhere(reading, part, value) < FROM_OTHER_ROWS
+    if reading.finer and not odd and not asked.total:  # its values may read more than the one variable of a table
+        odd = reading.tried.stay_without(part, reading.writers(step.value), "v") < FROM_OTHER_ROWS
     if odd and describe_by_sums(reading, part, quantized):
         return
     if not reading.explain(part, quantized, steps, mean, value, enough):

@@ -215,9 +215,10 @@ def stays(reading: Reading, part: Part, found: Quantized, value: Tensor, enough:
     return any(one.share >= enough and one.least >= least for one in kept)
 
 
-def nothing_more(reading: Reading, part: Part, names: Sequence[str]) -> float:
-    """The share of the answers that stay if a part reads nothing but these variables: all else is from another row."""
-    return reading.tried.stay_without(part, set[str]().union(*map(reading.writers, names)), "")
+def nothing_more(reading: Reading, part: Part, names: Sequence[str], side: str = "") -> float:
+    """The share of the answers that stay if a part reads nothing but these variables: all else is from another row.
+    side: "q", "k" or "v" of a head, which then reads so."""
+    return reading.tried.stay_without(part, set[str]().union(*map(reading.writers, names)), side)
 
 
 def describe_by_sums(reading: Reading, part: Part, found: Quantized) -> bool:
@@ -360,6 +361,9 @@ def _head(
     @lru_cache(maxsize=1)
     def attention(of_query: tuple[str, ...], of_key: tuple[str, ...], products: int) -> tuple[list[Step], Head, Tensor]:
         """The steps of queries and keys with this many products, the head, and its attention."""
+        if not of_key and softmax(reading.running.blocks[part.layer]):  # all keys are alike
+            evenly = Head(str(part), "", "", ((0.0,),), f"{part} reads", str(part))
+            return [], evenly, evenly.attention(reading.made, reading.seen)
         q, k = (whole(side, *of)[1][where[side]] for side, of in (("Q", of_query), ("K", of_key)))
         query, key = reads["Q"].fit(*of_query), reads["K"].fit(*of_key)
         left, right = products_of(q, k, products)
@@ -399,9 +403,13 @@ def _head(
         return bool(names["V"]) and suffices(made(names, products, n))
 
     for side in "VKQ":
-        others = {**best}
-        some = fewest(reads[side].by_spread(weights[side]), lambda some: good({**others, side: some}))  # noqa: B023
-        best[side] = some
+        others, every = {**best}, reads[side].by_spread(weights[side])
+        least = min(FROM_OTHER_ROWS, nothing_more(reading, part, every, side.lower())) if reading.finer else 0.0
+
+        def enough_read(some: list[str], side: str = side, least: float = least) -> bool:
+            return not reading.finer or nothing_more(reading, part, some, side.lower()) >= least
+
+        best[side] = fewest(every, lambda some: enough_read(some) and good({**others, side: some}))  # noqa: B023
     products = next(n for n in range(1, d + 1) if n == d or good(best, n))
     return made(best, products, next(n for n in range(1, d + 1) if n == d or good(best, products, n)))
 

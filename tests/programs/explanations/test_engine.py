@@ -181,6 +181,22 @@ def test_heads_that_stand_in_for_each_other_are_said_to(shares: tuple[float, ...
     assert f"{'both' if len(names) == 2 else 'all'}, 0.2500." in found.sentence
 
 
+def test_what_values_read_besides_a_variable_is_a_term_of_a_sum() -> None:
+    """FIRST adds 1/2 for a 1 at the first place, and takes 1/2 for a 0 there (Chiang and Cholak 2022, section 3.1). The
+    values of its last head read the place, too, which a table of MLP 0 alone left out: the same answers by another way.
+    """
+    found = interp.explain(interp.build("languages/first"))
+    assert (found.level, found.more) == ("explained", ())
+    reads = found.program.step("head 1.0 reads")
+    assert isinstance(reads, Sums)
+    weights = dict(zip(reads.of, reads.weights, strict=True))
+    assert [round(row[0], 6) for row in weights["position"][:4]] == [0, -0.5, 0, 0]
+    assert sorted(round(row[0], 6) for row in weights["MLP 0"]) == [0, 1]
+    head = found.program.step("head 1.0")
+    assert isinstance(head, Head)
+    assert (head.query, head.key) == ("", "")
+
+
 def test_shares_are_those_of_the_parts_that_are_said() -> None:
     """What stands in was moved with what is not used, where a later reading had changed which it is."""
     parts = (PartRole("head 0.0", "not used"), PartRole("MLP 0", "stands in"))
