@@ -185,7 +185,7 @@ def test_each_side_of_a_head_reads_what_is_said(keys: set[str], side: str, left:
     assert ("with the rest of what its keys read taken from another input, 0.8000 of" in found.sentence) == bool(side)
 
 
-def test_an_input_that_does_nothing_is_said_where_another_matters() -> None:
+def test_an_input_that_does_nothing_is_said_beside_others() -> None:
     """Of a sum over the token and the position, each is tried alone, too."""
     sums = Sums("head 0.0 reads", ("token", "position"), (((1.0,), (2.0,)), ((0.5,),) * 3), (0.0,))
     head = Head("head 0.0", "", "", ((0.0,),), "head 0.0 reads", "head 0.0", evened=True)
