@@ -27,7 +27,7 @@ from interp.programs.readers import spread
 from interp.programs.reading import MOST_VALUES, TRIED, Reading, matrix
 from interp.programs.relations import completed
 from interp.programs.running import Running, scaled, softmax
-from interp.programs.steps import NEVER, Head, Linear, Step, Table, weights_of
+from interp.programs.steps import NEVER, SAME, Head, Linear, Step, Table, weights_of
 
 CLOSE = 0.05
 """Total variation of a pattern, or share of variance of values that is left out, up to which a description is close."""
@@ -39,8 +39,6 @@ SELECTED = 0.01
 """Total variation of a pattern from one without grades, up to which the head selects keys, and weighs none."""
 FITTED = 100_000
 """Largest number of pairs of query and key on which scores are fitted."""
-SAME = 1e-4
-"""Difference of scores below which they count as equal."""
 MOST_UNEVEN = 0.25
 """Largest difference of scores of keys that get even attention: one at most 1.28 times that of another."""
 ALIKE = 3.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +23,8 @@ ROUNDING = 1e-9
 NOTHING, APART = 1e-2, 30.0
 """Weights are rounding if they are smaller than NOTHING, as a share of the step's largest, and all others are at least
 APART times as large. What rounding makes differs between forms of one model, and has no largest size of its own."""
+SAME = 1e-4
+"""Scores that differ by less, as a share of the largest where that is below 1, are equal."""
 OCCURS = -1e3
 """Values with scores below this have no share that can be evened."""
 
@@ -124,8 +126,9 @@ class Head(Step):
             chosen = torch.tensor(self.scores) > NEVER
             relation = relation_of(chosen, torch.ones_like(chosen), places=self.query == self.key == "position")
             return min(int(chosen.sum()), relation.constants)
-        flat = [score for row in self.scores for score in row if self.total or score != NEVER]
-        most = 0 if not flat else max(Counter(flat).values())
+        flat = sorted(score for row in self.scores for score in row if self.total or score != NEVER)
+        same = SAME * min(1.0, max(map(abs, flat), default=0.0))  # equal but for rounding
+        most = max((bisect_right(flat, score + same) - n for n, score in enumerate(flat)), default=0)
         return len(flat) - most + 1 if 2 * most > len(flat) else len(flat)
 
     def holds(self, known: Known) -> Values:

@@ -133,3 +133,12 @@ def test_pairs_without_attention_are_no_constants() -> None:
     assert soft.constants == 4
     assert replace(soft, scores=((0.0, -1.0, -1.0), (-1.0, 0.0, NEVER))).constants == 3
     assert replace(soft, scores=((0.0, NEVER, 0.0), (NEVER, NEVER, 0.0))).constants == 3
+
+
+def test_scores_that_rounding_tells_apart_are_one_constant() -> None:
+    """A model in another form had one constant more."""
+    plain = Head("head", "", "token", ((-1.386266, 0.0, -1.386266),), "token")
+    assert plain.constants == replace(plain, scores=((-1.3862661, 0.0, -1.386266),)).constants == 2
+    assert replace(plain, scores=((-1.39, 0.0, -1.38),)).constants == 3
+    small = replace(plain, scores=((1e-4, 3e-4, 2e-4),), total=True)  # of attention that is no softmax
+    assert (small.constants, replace(small, scores=((1e-4, 1e-4, 2e-4),)).constants) == (3, 2)
