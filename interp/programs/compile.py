@@ -105,8 +105,10 @@ def compiled(
     """
     text = program.to_json() if isinstance(program, Program) else program or ENDS.to_json()
     task = text if isinstance(text, ProgramTask) else ProgramTask(program=text)
-    if not (decoys >= 0 and dead >= 0 and noise >= 0 and sharp > 0):
-        raise InterpError(f"decoys = {decoys}, dead = {dead}, noise = {noise} and sharp = {sharp} must not be negative")
+    if not (decoys >= 0 and dead >= 0 and 0 <= noise < math.inf and 0 < sharp < math.inf):
+        raise InterpError(
+            f"decoys = {decoys}, dead = {dead} and noise = {noise} must be 0 or more, and sharp = {sharp} above 0"
+        )
     program = placed(task.program)
     steps = (*program.steps, program.answer)
     if others := [step.name for step in steps if isinstance(step, Sums | Evened | Normed | Waves | Cosines)]:

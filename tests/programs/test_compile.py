@@ -1,5 +1,6 @@
 """Compiled programs give the answers, the variables and the logits of the programs that they were made of."""
 
+import math
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -151,3 +152,8 @@ def test_refusals() -> None:
         interp.compile(Program(("a", "b", "c"), 3, True, (total,), answer))
     with pytest.raises(interp.InterpError, match="not a program"):
         ProgramTask(program="{}")
+    for name, value in (("decoys", -1), ("dead", -1), ("noise", math.nan), ("noise", math.inf), ("sharp", 0)):
+        with pytest.raises(
+            interp.InterpError, match=rf"{name} = {value}\b.* must be 0 or more, and sharp = .* above 0"
+        ):
+            interp.compile(ENDS, **{name: value})
