@@ -216,11 +216,12 @@ def test_a_penalty_that_is_not_positive() -> None:
         SeparatorPath(C=0.0)
 
 
-@pytest.mark.slow
-def test_what_cannot_be_proven_is_refused() -> None:
+def test_what_cannot_be_proven_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far from the origin; with as many steps as it has, the accurate method gets there on some machines."""
     x, y = cloud(10, noise=0.0)
+    monkeypatch.setattr(separation_solver, "STEPS", 1)
     with pytest.raises(InterpError, match="not proven optimal: its relative objective gap"):
-        fit_separator(x + np.array([1e13, 0, 0, 0]), y)
+        fit_separator(x + np.array([1e12, 0, 0, 0]), y)
 
 
 def test_separable_rows_of_large_values_need_many_steps() -> None:

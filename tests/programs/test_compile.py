@@ -153,7 +153,5 @@ def test_refusals() -> None:
     with pytest.raises(interp.InterpError, match="not a program"):
         ProgramTask(program="{}")
     for name, value in (("decoys", -1), ("dead", -1), ("noise", math.nan), ("noise", math.inf), ("sharp", 0)):
-        with pytest.raises(
-            interp.InterpError, match=rf"{name} = {value}\b.* must be 0 or more, and sharp = .* above 0"
-        ):
+        with pytest.raises(interp.InterpError, match=f"{name} = {value}"):
             interp.compile(ENDS, **{name: value})
