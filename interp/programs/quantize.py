@@ -28,6 +28,8 @@ MOST_CLUSTERED = 1000
 """Largest number of different outputs that are clustered; of more, a sample, and the rest go to the nearest."""
 EXACT_WHOLE = 2.0**53
 """Below this, float64 holds each whole number."""
+FINEST = 1e-5
+"""Distances that differ by less, as a share of the largest, are equal."""
 MOST_SEPARATE, SEPARATE = 32, 20.0
 """Most clusters that are separate: if the gap between them is this many times the largest distance within one."""
 
@@ -101,7 +103,7 @@ def quantize(
     points = value[needed]
     different, back = distinct(points @ low.to(points))
     chosen = Quantized(part, torch.full_like(kinds.each, -1), points[:1], needed, elsewhere, 0.0)
-    tree = None if len(different) < 2 else linkage(pdist(different[sampled(len(different))].double().numpy()), "ward")
+    tree = None if len(different) < 2 else linkage(apart(different[sampled(len(different))]), "ward")
     tried = 0
     misleads = strict and running.kept({part: kinds.shuffled(value)}).share < exact
     for size in SIZES:
@@ -145,6 +147,13 @@ def in_order_of_appearance(labels: Int[Tensor, "points"]) -> Int[Tensor, "points
     return first.argsort().argsort()[dense]
 
 
+def apart(points: Float[Tensor, "points d"]) -> np.ndarray:
+    """The distances of points, each pair once; without what rounding adds, so that equal ones are equal."""
+    distances = pdist(points.double().numpy())
+    step = max(float(distances.max()), 1e-30) * FINEST
+    return np.round(distances / step) * step
+
+
 def sampled(n: int) -> Tensor:
     if n <= MOST_CLUSTERED:
         return torch.arange(n)
@@ -184,7 +193,7 @@ def distinct(points: Float[Tensor, "points d"]) -> tuple[Tensor, Tensor]:
     """The different points, up to a rounding that leaves at most a few thousand, and the index of each."""
     scale = float(points.abs().max()) + 1e-30
     for steps in (2e4, 2e3, 200.0, 40.0):
-        back = numbered((points / scale * steps).round())
+        back = in_order_of_appearance(numbered((points / scale * steps).round()))
         n = int(back.max()) + 1
         if n <= 4 * MOST_CLUSTERED:
             break

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from interp.measures.runs import Part
-from interp.programs.quantize import Quantized, clustered, distinct, in_order_of_appearance, numbered
+from interp.programs.quantize import Quantized, apart, clustered, distinct, in_order_of_appearance, numbered
 
 
 @pytest.mark.parametrize("most", [2, 20_000, 2**30], ids=["few", "many", "too large for one number"])
@@ -24,3 +24,14 @@ def test_the_mean_of_many_equal_outputs_is_these() -> None:
     assert torch.equal(different, points[:1])
     base = Quantized(Part(0), torch.zeros(200, 100).long(), points[:1], torch.ones(200, 100).bool(), points, 0.0)
     assert torch.equal(clustered(base, points, different, back, None, 1).vectors, points[:1])
+
+
+def test_points_have_the_order_and_distances_of_any_form() -> None:
+    """Where a model was turned, or points had another order, equal distances were merged in another order."""
+    draw = torch.Generator().manual_seed(0)
+    points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    turn = torch.linalg.qr(torch.randn(2, 2, generator=draw, dtype=torch.float64)).Q
+    for form in (points, (points.double() @ turn).float()):
+        different, back = distinct(form)
+        assert back.tolist() == [0, 1, 2, 3, 1]
+        assert len({*apart(different).round(9)}) == 2
