@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any
 
 import torch
@@ -221,6 +221,13 @@ def nothing_more(reading: Reading, part: Part, names: Sequence[str], side: str =
     return reading.tried.stay_without(part, set[str]().union(*map(reading.writers, names)), side)
 
 
+def reads_enough(reading: Reading, part: Part, side: str, every: Sequence[str], some: Sequence[str]) -> bool:
+    """Whether a side of a head may read only some of these variables; only asked in a finer reading."""
+    if not reading.finer or (stay := nothing_more(reading, part, some, side)) >= FROM_OTHER_ROWS:
+        return True
+    return stay >= nothing_more(reading, part, every, side)
+
+
 def describe_by_sums(reading: Reading, part: Part, found: Quantized) -> bool:
     """Describe a part by a few sums, if these keep the answers; a norm before it is written only where needed, and all
     positions are described only where too few answers stay with those at which the part matters."""
@@ -352,11 +359,9 @@ def _head(
     scale = float(getattr(attn, "attn_scale", 1.0))
 
     @cache
-    def whole(side: str, *names: str) -> tuple[list[Step], Tensor]:
-        """All that a side reads, as steps and the numbers that they make."""
-        word = {"Q": "query", "K": "key", "V": "reads"}[side]
-        steps = reads[side].fit(*names).sums(f"{part} {word}", weights[side], bias[side])
-        return steps, reading.variable(*steps)
+    def whole(side: str, *names: str) -> Float[Tensor, "rows length d_head"]:
+        """A head's queries, keys or values, if they read these variables."""
+        return reading.variable(*reads[side].fit(*names).sums(f"{part} {side}", weights[side], bias[side]))
 
     @lru_cache(maxsize=1)
     def attention(of_query: tuple[str, ...], of_key: tuple[str, ...], products: int) -> tuple[list[Step], Head, Tensor]:
@@ -364,7 +369,7 @@ def _head(
         if not of_key and softmax(reading.running.blocks[part.layer]):  # all keys are alike
             evenly = Head(str(part), "", "", ((0.0,),), f"{part} reads", str(part))
             return [], evenly, evenly.attention(reading.made, reading.seen)
-        q, k = (whole(side, *of)[1][where[side]] for side, of in (("Q", of_query), ("K", of_key)))
+        q, k = (whole(side, *of)[where[side]] for side, of in (("Q", of_query), ("K", of_key)))
         query, key = reads["Q"].fit(*of_query), reads["K"].fit(*of_key)
         left, right = products_of(q, k, products)
         turned = turn(key.vectors @ weights["K"] @ right)
@@ -384,7 +389,7 @@ def _head(
 
     def made(names: dict[str, list[str]], products: int, n: int) -> Described:
         steps, attend, pattern = attention(tuple(names["Q"]), tuple(names["K"]), products)
-        z = pattern @ whole("V", *names["V"])[1]
+        z = pattern @ whole("V", *names["V"])
         axes = torch.linalg.eigh(low.T @ covariance(z[where["Q"]]) @ low)[1]
         to = low @ axes[:, -n:]
         read = reads["V"].fit(*names["V"])
@@ -404,12 +409,8 @@ def _head(
 
     for side in "VKQ":
         others, every = {**best}, reads[side].by_spread(weights[side])
-        least = min(FROM_OTHER_ROWS, nothing_more(reading, part, every, side.lower())) if reading.finer else 0.0
-
-        def enough_read(some: list[str], side: str = side, least: float = least) -> bool:
-            return not reading.finer or nothing_more(reading, part, some, side.lower()) >= least
-
-        best[side] = fewest(every, lambda some: enough_read(some) and good({**others, side: some}))  # noqa: B023
+        all_read = partial(reads_enough, reading, part, side.lower(), every)
+        best[side] = fewest(every, lambda some: all_read(some) and good({**others, side: some}))  # noqa: B023
     products = next(n for n in range(1, d + 1) if n == d or good(best, n))
     return made(best, products, next(n for n in range(1, d + 1) if n == d or good(best, products, n)))
 

@@ -173,8 +173,8 @@ def reads_more(
             ((left, way) for way in ways if (left := tried.stay_without(part, *way)) < SHARE), (1.0, ways[0])
         )
         if left < SHARE:
-            others = {name for name in tried.sources(part) if name not in read}
-            alone = {name: tried.stay_without(part, {*tried.sources(part)} - {name}, sides) for name in others}
+            every = tried.sources(part)
+            alone = {name: tried.stay_without(part, {*every} - {name}, sides) for name in every if name not in read}
             most = min(alone, key=lambda name: alone[name])
             more.append(ReadsMore(reader, left, most, alone[most], "" if (read, sides) == ways[0] else sides))
     return tuple(more)

@@ -489,8 +489,8 @@ def imitated(explanation: Explanation, short: bool = False) -> str:
     return f"{level}{'' if short else _proved(explanation)}: {gives}{', and '.join(text)}."
 
 
-SIDES = {"q": "its queries read", "k": "its keys read", "v": "its values read"}
-"""What reads more, of one head."""
+ONE_SIDE = {"q": "its queries read", "k": "its keys read", "v": "its values read"}
+"""The side of a head that reads more, as the words of a sentence."""
 
 
 def _reads_more(explanation: Explanation, phrase: str, short: bool = False) -> str:
@@ -499,7 +499,7 @@ def _reads_more(explanation: Explanation, phrase: str, short: bool = False) -> s
     if short:
         return f"{_readers(readers)} more than {phrase}"
     left = words.at_least(min(entry.left for entry in explanation.more))
-    who = SIDES.get(explanation.more[0].side, "it reads") if len(readers) == 1 else "they read"
+    who = ONE_SIDE.get(explanation.more[0].side, "it reads") if len(readers) == 1 else "they read"
     rest = f"the rest of what {who}"
     stay = f"with {rest} taken from another input, {left} of the model's answers stay"
     worst = min(explanation.more, key=lambda entry: entry.left)

@@ -185,6 +185,18 @@ def test_each_side_of_a_head_reads_what_is_said(keys: set[str], side: str, left:
     assert ("with the rest of what its keys read taken from another input, 0.8000 of" in found.sentence) == bool(side)
 
 
+def test_of_inputs_that_change_as_much_the_first_is_named() -> None:
+    """It was the first one of a set, which is another one in each process."""
+    names = [f"head 0.{n}" for n in range(9)]
+    tried = SimpleNamespace(stay_without=lambda *asked: 0.5, sources=lambda part: names)
+    reading: Any = SimpleNamespace(running=SimpleNamespace(by_name={}), tried=tried)
+    program = replace(
+        ENDS, steps=ENDS.steps[:0], answer=replace(ENDS.answer, of=("token",), weights=(((0.0, 1.0),) * 2,))
+    )
+    (more,) = causal.reads_more(reading, program, {}, ())
+    assert (more.reader, more.most) == (findings.READOUT, "head 0.0")
+
+
 def test_an_input_that_does_nothing_is_said_beside_others() -> None:
     """Of a sum over the token and the position, each is tried alone, too."""
     sums = Sums("head 0.0 reads", ("token", "position"), (((1.0,), (2.0,)), ((0.5,),) * 3), (0.0,))
