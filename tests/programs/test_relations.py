@@ -76,11 +76,12 @@ def test_where_a_place_at_a_distance_is_not_there(
     assert in_words(found, "position", "its own position", places, places, (True, True)) == said
 
 
-def test_no_place_is_said_that_is_never_seen() -> None:
+@pytest.mark.parametrize("rows", [[[0]] * 4 + [[3], [4], [5]], [[0]] * 4 + [[*range(q + 1)] for q in (4, 5, 6)]])
+def test_no_place_is_said_that_is_never_seen(rows: list[list[int]]) -> None:
     """A causal head attended "to the position 3 after its own, or position 0"."""
     chosen = torch.zeros(7, 7).bool()
-    for query, key in enumerate([0, 0, 0, 0, 3, 4, 5]):
-        chosen[query, key] = True
+    for query, keys in enumerate(rows):
+        chosen[query, keys] = True
     found = relation_of(chosen, all_of(chosen).tril(), places=True)
     assert found.by <= 0
 
