@@ -138,11 +138,11 @@ def _more(scores: Sequence[float], keys: Values, order: Sequence[int], key: str)
 
 
 def _compared(more: str, less: str, order: Sequence[int], n: int, keys: Values, key: str) -> str:
-    """The first n values of an order, or if these are many, the others, or if both are, how many of them."""
+    """The first n values of an order, or the others if these are fewer, or if both are many, how many of them."""
     first, others = order[:n], order[n:]
     if key == "position":
         return f", {more} to {_positions(first, len(keys))}"
-    if n <= NAMED or len(others) > NAMED:
+    if n <= min(NAMED, len(others)) or len(others) > NAMED:
         named = words.either([repr(keys[at]) for at in first], NAMED)
         return f", {more} to each {named if n <= NAMED else f'of {n} of {len(order)} values'}"
     return f", {less} to each {words.either([repr(keys[at]) for at in others], NAMED)}"
@@ -234,7 +234,8 @@ def _related(
     if not evenly and relation.kind not in ("equal", "shift", "sum") and (places or relation.kind != "different"):
         return ""
     are_places = step.key == "position", step.query == "position"
-    return relations.in_words(relation, said(program, step.key), _here(program, step.query), keys, queries, are_places)
+    own = _numbered(program, step) or _here(program, step.query)
+    return relations.in_words(relation, said(program, step.key), own, keys, queries, are_places)
 
 
 def _several_places(chosen: Sequence[Sequence[int]], n: int, evenly: bool) -> str:
@@ -251,7 +252,16 @@ def _matched(program: Program, step: Head, chosen: Sequence[Sequence[int]], quer
     pairs = [(queries[query], keys[row[0]]) for query, row in enumerate(chosen) if len(row) == 1]
     if len(pairs) < 2 or any(len(row) > 1 for row in chosen) or any(query != key for query, key in pairs):
         return ""
+    if number := _numbered(program, step):
+        return f"to the position whose number is {number}"
     return f"to positions where {said(program, step.key)} equals {_here(program, step.query)}"
+
+
+def _numbered(program: Program, step: Head) -> str:
+    """The query of a head whose values are numbers of positions, whatever else they stand for; "" of other heads."""
+    if step.key != "position" or step.query in ("token", "position"):
+        return ""
+    return f"the value of {program.step(step.query).part or step.query} at its own position"
 
 
 def _alike(program: Program, step: Head, brief: bool) -> str:

@@ -58,9 +58,13 @@ def describe(reading: Reading) -> None:
 
 
 def heads_elsewhere(reading: Reading) -> dict[Part, float]:
-    """How much of each described head's attention in the model goes elsewhere."""
-    heads = [part for part in reading.matter if isinstance(reading.step(str(part)), Head)]
-    return {part: elsewhere(reading, part) for part in heads}
+    """How much of each described head's attention in the model is given otherwise."""
+    return {part: elsewhere(reading, part) for part in described_heads(reading)}
+
+
+def described_heads(reading: Reading) -> list[Part]:
+    """The heads that have a description as such."""
+    return [part for part in reading.matter if isinstance(reading.step(str(part)), Head)]
 
 
 def given(running: Running) -> Features:
@@ -133,7 +137,7 @@ def by_part(steps: Sequence[Step], parts: Sequence[str]) -> tuple[Step, ...]:
     named, ordered = {step.name: step for step in steps}, dict[str, Step]()
 
     def add(step: Step) -> None:
-        for name in step.of:
+        for name in () if step.name in ordered else step.of:
             if name in named:
                 add(named[name])
         ordered.setdefault(step.name, step)

@@ -84,13 +84,15 @@ class InputsTried:
         return not all(share >= stay for share in self.stay_with(reader, way, sources, of_its_kind))
 
     def stay_with(
-        self, reader: Part | None, way: str, sources: Sequence[str], of_its_kind: bool = False
-    ) -> Iterator[float]:
+        self, reader: Part | None, way: str, sources: Sequence[str], of_its_kind: bool = False,
+        others: Sequence[Part] = (),
+    ) -> Iterator[float]:  # fmt: skip
         """The share of answers that stay if a part (None: the readout) reads these sources from elsewhere, by direct
         paths, for each way of drawing where from.
 
         way: "query", "key" or "value" of a head. of_its_kind: only from positions of the same kind: of the same mark,
-        or of content. What cannot be tried, such as a position that is not added to the stream, counts as 0.
+        or of content. others: further heads that read so at once. What cannot be tried, such as a position that is not
+        added to the stream, counts as 0.
         """
         values = self.values(sources)
         if not self.running.paths or not sources or len(values) < len({*sources}):
@@ -99,7 +101,7 @@ class InputsTried:
         ways = () if reader is None or reader.head is None else (SIDES[way],)
         drawn = [kinds for _, kinds, _, _ in self.donors] if of_its_kind else chain(*self.donors)
         for donors in drawn:
-            yield float(self._stays(reader, ways, values, dict.fromkeys(values, donors)).double().mean())
+            yield float(self._stays(reader, ways, values, dict.fromkeys(values, donors), others).double().mean())
 
     def stay_without(self, reader: Part | None, said: Collection[str], sides: Sequence[str]) -> float:
         """The share of answers that stay if a part (None: the readout) takes all but the sources said from another row.
@@ -119,6 +121,49 @@ class InputsTried:
         )
         return min(float(kept.double().mean()) for kept in stays)
 
+    def stay_together(self, reads: Mapping[Part | None, tuple[Collection[str], Sequence[str]]]) -> float:
+        """The share of answers that stay if these parts, and the readout (None), take all but the sources said from
+        another row, all at once. Parts that are not among them keep their values where these are said to be read.
+
+        reads: the sources, and the sides of a head. Values come from the same row for all; see `stay_without`.
+        """
+        running = self.running
+        if not running.paths:
+            return 1.0
+        return min(
+            float(self._together(reads, rows, kinds)[where].double().mean())
+            for (rows, where), (_, kinds, _, _) in zip(self.other_rows, self.donors, strict=True)
+        )
+
+    def _together(
+        self, reads: Mapping[Part | None, tuple[Collection[str], Sequence[str]]], rows: Tensor, kinds: Tensor
+    ) -> Bool[Tensor, "reads"]:
+        """Which answers stay; rows, kinds: where the values of sources, and of positions, come from."""
+        running = self.running
+        own = {name: running.written(running.by_name[name]) if name in running.by_name else running.embedded[name]
+               for name in self.values(self.sources(None))}  # fmt: skip
+        other = {
+            name: value.flatten(0, 1)[kinds if name == "position" else rows] - value for name, value in own.items()
+        }
+        new = dict[str, Tensor]()
+
+        def change(reader: Part | None) -> dict[str, Tensor]:
+            said = reads[reader][0]
+            known = {name: new.get(name) if name in said else other.get(name) for name in self.sources(reader)}
+            return {name: value for name, value in known.items() if value is not None}
+
+        for part in running.parts:
+            if part in reads and (changed := change(part)):
+                self.check()
+                value = (
+                    running.mlp_on(part.layer, changed)
+                    if part.head is None
+                    else running.head_on(part, reads[part][1], changed)
+                )
+                new[str(part)] = running.writes(part, value - running.value(part))
+        at = running.reads.pick
+        return running.read_out({name: at(value) for name, value in change(None).items()}) == running.answers
+
     def sources(self, reader: Part | None) -> list[str]:
         """All that may reach a part (None: the readout) by a direct path."""
         before = [str(part) for part in self.running.parts if reader is None or runs_before(part, reader)]
@@ -133,9 +178,11 @@ class InputsTried:
         return torch.equal(running.answers_with({head: z}), running.answers)
 
     def _stays(
-        self, reader: Part | None, sides: Sequence[str], values: Mapping[str, Tensor], donors: Mapping[str, Tensor]
-    ) -> Bool[Tensor, "reads"]:
-        """Which answers stay if a part reads these sources from elsewhere, by direct paths. donors: of each source."""
+        self, reader: Part | None, sides: Sequence[str], values: Mapping[str, Tensor], donors: Mapping[str, Tensor],
+        others: Sequence[Part] = (),
+    ) -> Bool[Tensor, "reads"]:  # fmt: skip
+        """Which answers stay if a part, and other heads, read these sources from elsewhere, by direct paths. donors: of
+        each source."""
         self.check()
         running, change = self.running, dict[str, Tensor]()
         at = running.reads.pick if reader is None else lambda value: value
@@ -148,5 +195,5 @@ class InputsTried:
         elif reader.head is None:
             answers = running.answers_with({reader: running.mlp_on(reader.layer, change)})
         else:
-            answers = running.answers_with({reader: running.head_on(reader, sides, change)})
+            answers = running.answers_with({head: running.head_on(head, sides, change) for head in (reader, *others)})
         return answers == running.answers

@@ -80,13 +80,24 @@ def describe_head(reading: Reading, part: Part) -> None:
 
 
 def elsewhere(reading: Reading, part: Part) -> float:
-    """How much of a described head's attention in the model goes elsewhere, where the head matters: see
+    """How much of a described head's attention in the model is given otherwise, where the head matters: see
     `Queries.distance`."""
     step = reading.step(str(part))
     assert isinstance(step, Head)
     made = reading.after([later for later in reading.steps if later.name not in reading.made])
     asked = queries(reading, part, reading.needed[str(part)], reading.running.original)
     return asked.far(step.attention(made, reading.seen)[asked.rows, asked.positions])
+
+
+def finds_none(reading: Reading, part: Part) -> float:
+    """The share of a described head's queries, where the head matters, that see none of the keys it selects; places
+    relative to their own are told by a relation."""
+    step = reading.step(str(part))
+    assert isinstance(step, Head)
+    if not step.hard or step.evened or not step.key or step.query == step.key == "position":
+        return 0.0
+    made = reading.after([later for later in reading.steps if later.name not in reading.made])
+    return float(step.finds_none(made, reading.seen)[reading.needed[str(part)]].double().mean())
 
 
 def queries(reading: Reading, part: Part, where: Tensor, running: Running | None = None) -> Queries:

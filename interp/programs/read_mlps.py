@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.measures.runs import Part
@@ -24,6 +24,8 @@ FEW = 16
 """Most values of an MLP for which sums of weights are tried that give each of them exactly."""
 NEAR = 0.1
 """Up to which share of the least distance of two values an output has one of them."""
+AS_NEAR = 1e-4
+"""Difference of distances, as a share of the largest, up to which two values are as near as each other."""
 NEARLY = 0.9995
 """Share of the positions at which such sums must give the value: limits between close sums are fitted."""
 
@@ -104,9 +106,15 @@ def completed(reading: Reading, part: Part, found: Quantized, step: Table) -> Ta
         mask, codes = found.needed, reading.codes(found.needed, part)
     return fill_unmet_cells(
         reading, step, codes, mask, part.layer,
-        lambda stream: torch.cdist(reading.running.mlp_of(part.layer, stream) @ low, found.vectors @ low).argmin(1),
+        lambda stream: nearest(reading.running.mlp_of(part.layer, stream) @ low, found.vectors @ low),
         met=found.needed[mask],
     )  # fmt: skip
+
+
+def nearest(points: Float[Tensor, "points d"], centers: Float[Tensor, "centers d"]) -> Int[Tensor, "points"]:
+    """The nearest center of each point, the first of those that are as near up to AS_NEAR of the farthest."""
+    distance = torch.cdist(points, centers)
+    return (distance <= distance.amin(1, keepdim=True) + AS_NEAR * distance.amax()).byte().argmax(1)
 
 
 def as_sums(

@@ -84,7 +84,7 @@ class Reading:
     alike: dict[str, str] = field(default_factory=dict)
     """Heads that the readout may read as another one, and which; see `readout.alike`."""
     elsewhere: dict[Part, float] = field(default_factory=dict)
-    """How much of a described head's attention in the model goes elsewhere."""
+    """How much of a described head's attention in the model is given otherwise."""
     needed: dict[str, Tensor] = field(default_factory=dict)
     """The positions at which each part's output matters."""
 

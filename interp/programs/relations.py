@@ -165,14 +165,16 @@ def in_words(
     }  # fmt: skip
     if all(places) or one.kind == "any":
         text = placed[one.kind]
+    elif of_keys and one.kind == "equal":
+        text = f"to the position whose number is {own}"
     else:
         text = f"to positions where {other} {COMPARED[one.kind]} {own}"
     text += EDGES.get(one.edge, "").format(end="first" if one.by < 0 else "last")
     text += _listed(", or ", [keys[key] for key in one.always], of_keys)
     text += _listed(", not ", [keys[key] for key in one.never], of_keys)
-    selected, there = one.holds(len(queries), len(keys)), inside(one, len(queries), len(keys))
+    selected = one.holds(len(queries), len(keys))
     for query, key in one.pairs:
-        more = "not " * (not selected[query, key]) or "also " * bool(there[query])
+        more = "not " * (not selected[query, key]) or "also " * (int(selected[query].sum()) > 1)
         text += f", from {_value(queries[query], of_queries)} {more}to {_value(keys[key], of_keys)}"
     return text
 

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import torch
-from jaxtyping import Float, Int, Num
+from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor
 
 from interp.programs.relations import relation_of
@@ -149,6 +149,11 @@ class Head(Step):
             query = query * (seen[:, :1] if same else seen).logsumexp(-1, keepdim=True)
         scores = query @ torch.tensor(self.scores, dtype=query.dtype) @ key.transpose(1, 2)
         return weights_of(scores, seen, self.total)
+
+    def finds_none(self, made: Features, seen: Float[Tensor, "rows query key"]) -> Bool[Tensor, "rows query"]:
+        """Where a head that selects keys sees none of these: it attends evenly to all then."""
+        weights = tuple(tuple(float(score == 0.0) for score in row) for row in self.scores)
+        return replace(self, scores=weights, total=True).attention(made, seen).sum(-1) == 0
 
     def applied(self, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows length values"]:
         return self.attention(made, seen) @ made[self.value]

@@ -46,7 +46,7 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
             return f"says {class_words(program, step)}"
         read = [at for at in range(len(step.of)) if len(set(_classes(program, step, at))) > 1] or [0]
         of = words.joined(_read_as(program, step, at) for at in read)
-        cells = words.counted(prod(len(program.values[step.of[at]]) for at in read), "entry", "entries")
+        cells = words.counted(prod(len(set(_classes(program, step, at))) for at in read), "entry", "entries")
         return f"looks up {of} in a table of {cells}"
     if isinstance(step, Linear) and len(step.of) == 1 and len(two := program.values[step.of[0]]) == 2:
         reader = program.by_name.get(step.of[0])
@@ -80,11 +80,9 @@ def _says_of_two(program: Program, step: Table) -> str:
         return ""
     rows = torch.tensor(step.entries).reshape(len(values), -1)
     for entry in sorted(set(step.entries), reverse=True):
-        chosen = rows == entry
-        relation = relations.relation_of(chosen, torch.ones_like(chosen))
-        words_ = relations.COMPARED.get(relation.kind)
-        if words_ is not None and relation.constants == 1:
-            return f"whether {said(program, second)} {words_} {said(program, first)}"
+        for kind, compared in relations.COMPARED.items():
+            if torch.equal(rows == entry, relations.base(kind, 0, *rows.shape)):
+                return f"whether {said(program, second)} {compared} {said(program, first)}"
     return ""
 
 

@@ -71,6 +71,6 @@ def test_places_in_relations_are_numbers_and_tokens_quoted() -> None:
     scores = tuple(tuple(0.0 if q == k or (q, k) == (0, 1) else NEVER for k in range(4)) for q in range(4))
     head = Head("h", "token", "position", scores, "token", "head 0.0")
     program = Program(digits, 4, False, (head,), Linear("answer", (), (), (0.0,), ("x",)))
-    where = "attends to positions where the position equals its own token, from '0' also to position 1"
+    where = "attends to the position whose number is its own token, from '0' also to position 1"
     assert step_words(program, head) == f"{where} and reads the token"
     assert plural(where) == where.replace("attends", "attend").replace("its own", "their own")

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from interp.measures.interchange import Interchange
+from interp.measures.interchange import LOWEST, Interchange
 from interp.measures.runs import Part
 from interp.programs.decompile import revise, sketch, smaller
 from interp.programs.explanations.findings import (
     AT_ITS_MEANS,
+    AT_ONCE,
     OUT,
     READOUT,
     USED,
@@ -24,6 +25,7 @@ from interp.programs.explanations.findings import (
 from interp.programs.interchange import FreshInputs, Interchanger, Placed, Scored, carried, in_pairs, interchanged
 from interp.programs.language import Program
 from interp.programs.minimal import NEXT_TO_NONE, inputs, writers
+from interp.programs.read_heads import finds_none
 from interp.programs.readers import runs_before
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
@@ -35,7 +37,7 @@ SHARE = 0.99
 """Share of the model's answers, and of each frequent answer, that a program must give."""
 LOSS = 0.005
 """Most answers, as a share, that a program loses with inputs that the model does without; see may_lose."""
-RULES = 12
+RULES = 13
 """Version of what a model must show to be explained, and of how it is measured: in a comparison, rows by an earlier one
 are explained anew."""
 
@@ -50,6 +52,8 @@ class Judged:
     variables: tuple[VariableRole, ...]
     pairs: tuple[PairRole, ...]
     more: tuple[ReadsMore, ...]
+    rest: float | None = None
+    """The share of answers that stay if all that the program leaves out is from another input."""
 
     @property
     def shown(self) -> bool:
@@ -106,8 +110,12 @@ def judge(reading: Reading, program: Program, fresh: FreshInputs, to_the_first: 
     def judged(copies: Mapping[str, str]) -> Judged:
         taken, variables, pairs = causal(reading, program, fresh, roles, copies, to_the_first)
         held = {part: placed(role, variables) for part, role in roles.items()}
-        more = () if to_the_first and any_refuted(variables) else reads_more(reading, taken, held, variables)
-        return Judged(taken, agreement, held, variables, pairs, more)
+        if to_the_first and any_refuted(variables):
+            return Judged(taken, agreement, held, variables, pairs, ())
+        more = reads_more(reading, taken, held, variables)
+        rest = None if more else reads_at_once(reading, taken, held, variables)
+        more = more if rest is None or rest.left >= LOWEST else (rest,)
+        return Judged(taken, agreement, held, variables, pairs, more, None if rest is None else rest.left)
 
     described = {step.part for step in program.steps}
     copies = {part: other for part, other in reading.alike.items() if part not in described and other in described}
@@ -180,6 +188,33 @@ def reads_more(
     return tuple(more)
 
 
+def reads_at_once(
+    reading: Reading, program: Program, roles: Mapping[Part, PartRole], variables: Sequence[VariableRole]
+) -> ReadsMore | None:
+    """What all parts and the readout read more than the program says, tried at once; None if paths cannot be followed.
+
+    What one part reads besides may change no answer where another one has the same from its own place. Further places
+    of a variable read what its first place reads, and the earlier places.
+    """
+    tried, parts = reading.tried, reading.running.by_name
+    reads: dict[Part | None, tuple[set[str], str]] = {
+        parts.get(reader): way for reader, (way, *_) in reads_of_parts(program, roles, variables).items()
+    }
+    if not reading.running.paths or None not in reads:
+        return None
+    for part, role in roles.items():
+        places = next((held.places for held in variables if role.part in held.places), (role.like,))
+        if part not in reads and places != ("",):
+            said = {*places}.union(*(reads[parts[place]][0] for place in places if parts[place] in reads))
+            reads[part] = said - {role.part}, "" if part.head is None else "qkv"
+    every, alone = {*tried.sources(None)}, dict[str, float]()
+    for name in tried.sources(None):
+        with_others = {part: (said | every - {name}, sides) for part, (said, sides) in reads.items()}
+        alone[name] = tried.stay_together(with_others)
+    most = min(alone, key=lambda name: alone[name])
+    return ReadsMore(AT_ONCE, tried.stay_together(reads), most, alone[most])
+
+
 def reads_of_parts(
     program: Program, roles: Mapping[Part, PartRole], variables: Sequence[VariableRole]
 ) -> dict[str, list[tuple[set[str], str]]]:
@@ -211,15 +246,23 @@ def readers(program: Program) -> list[tuple[str, Step]]:
     return [*kept, (READOUT, program.answer)] if program.answer.of else kept
 
 
-def reads_less(reading: Reading, program: Program) -> tuple[ReadsLess, ...]:
+def reads_less(reading: Reading, program: Program, variables: Sequence[VariableRole] = ()) -> tuple[ReadsLess, ...]:
     """The inputs that the program reads, although next to none of the model's answers change if one of them is taken
-    from elsewhere."""
-    tried, less = reading.tried, list[ReadsLess]()
+    from elsewhere: from all places of its variable, and by all heads that are places of the variable that reads it."""
+    tried, less, parts = reading.tried, list[ReadsLess](), reading.running.by_name
+    together = [*(held.places for held in variables), *([copy, other] for copy, other in reading.alike.items())]
 
     def stays(part: Part | None, way: str, sources: Sequence[str]) -> float | None:
         """The share of answers that stay; None if it is not next to all."""
-        edge = part, way, [*sources, *(copy for copy, other in reading.alike.items() if other in sources)]
-        return min(tried.stay_with(*edge)) if not tried.matters(*edge, stay=1 - NEXT_TO_NONE) else None
+        known = tried.sources(part)
+        carried = {name for places in together if {*places} & {*sources} for name in places if name in known}
+        copies = {name for places in together if str(part) in places for name in places if name != str(part)}
+        others = [parts[name] for name in sorted(copies) if part is not None and parts[name].head is not None]
+        left = 1.0
+        for share in tried.stay_with(part, way, [*sources, *sorted(carried - {*sources})], others=others):
+            if (left := min(left, share)) < 1 - NEXT_TO_NONE:
+                return None
+        return left
 
     for reader, step in readers(program):
         part = reading.running.by_name.get(reader)
@@ -293,6 +336,7 @@ def at_means(reading: Reading, roles: dict[Part, PartRole]) -> dict[Part, PartRo
         "brief": AT_ITS_MEANS,
         "kept": kept,
         "elsewhere": None,
+        "finds_none": None,
     }
     return roles | {part: replace(roles[part], **mean) for part in unread}
 
@@ -304,7 +348,8 @@ def placed(role: PartRole, variables: Sequence[VariableRole]) -> PartRole:
     held = next((held for held in variables if role.part in held.places), None)
     if held is None:
         return role
-    return replace(role, status="explained" if role.status == "not read" else "stands in", like=held.places[0])
+    matters = role.status in ("not read", "minor")
+    return replace(role, status="explained" if matters else "stands in", like=held.places[0])
 
 
 def variable(program: Program, one: Placed, score: Interchange) -> VariableRole:
@@ -343,4 +388,7 @@ def part_role(reading: Reading, program: Program | None, part: Part, alone: bool
     if status == "not used" and moved is not None:
         where = "its values at" if moved < 1 - CHANGED else "the values of this and of other parts at"
         note = note or f"with {where} other positions, answers change"
-    return PartRole(role.part, status, does, brief, makes, without, moved, role.kept, note, elsewhere, like, alike)
+    none = finds_none(reading, part) if elsewhere is not None else None
+    return PartRole(
+        role.part, status, does, brief, makes, without, moved, role.kept, note, elsewhere, like, alike, none
+    )

@@ -213,7 +213,7 @@ def with_all_variables(found: Explanation, reading: Reading, fresh: FreshInputs)
     again = judge(reading, found.program, fresh)
     whole = replace(
         found, program=again.program, parts=tuple(again.roles.values()), variables=again.variables, pairs=again.pairs,
-        more=again.more, less=reads_less(reading, again.program),
+        more=again.more, rest=again.rest, less=reads_less(reading, again.program, again.variables),
     )  # fmt: skip
     return with_shares(whole, reading)
 
@@ -333,9 +333,9 @@ def explained(
     if program is not None and agreement is not None and alone:
         judged = least(reading, program, agreement, fresh, to_the_first)
         program, agreement, parts = judged.program, judged.agreement, judged.roles
-        found = replace(empty, variables=judged.variables, pairs=judged.pairs, more=judged.more)
+        found = replace(empty, variables=judged.variables, pairs=judged.pairs, more=judged.more, rest=judged.rest)
         if not any_refuted(judged.variables):  # else of the best reading alone; see with_all_variables
-            found = replace(found, less=reads_less(reading, program))
+            found = replace(found, less=reads_less(reading, program, judged.variables))
         unread = any(role.status == "not read" for role in parts.values())
         level = "explained" if judged.shown and not unread else "imitated"
     elif described:  # the descriptions are not tested as a program, but each part's inputs can be

@@ -26,6 +26,7 @@ from interp.models.zoo import load
 from interp.programs.as_hypothesis import as_hypothesis
 from interp.programs.explanations.findings import (
     AT_ITS_MEANS,
+    AT_ONCE,
     OUT,
     READOUT,
     USED,
@@ -71,10 +72,10 @@ class Explanation:
     level: "explained": the program of the parts gives 99% of the model's answers, and of each frequent answer, and the
     model computes with its variables: with the value of each one from another input, it answers as the program does, in
     95% of the cases in which the program's answer changes, and of those in which it stays; and with the rest of what a
-    part reads taken from another input, 99% of the answers stay. "imitated": the program gives the answers, but some of
-    its variables are not the model's, or not shown to be, or a part reads more. "in part": some parts have a
-    description that takes their place. "answers only": a rule gives the answers, but nothing is said about how the
-    model does it. "none": neither.
+    part reads taken from another input, 99% of the answers stay, and 90% with that of all parts at once. "imitated":
+    the program gives the answers, but some of its variables are not the model's, or not shown to be, or a part reads
+    more. "in part": some parts have a description that takes their place. "answers only": a rule gives the answers, but
+    nothing is said about how the model does it. "none": neither.
     program: the program of the parts, if it is complete. variables: its variables, with their places and interchange
     intervention accuracy. pairs: the same of each two at once. rule: a rule for the answers, searched for where there
     is no such program. agreement: of the program, or else of the rule, with the model. parts: what was found about
@@ -84,6 +85,7 @@ class Explanation:
     but not all. cancelling: pairs of which both may be at their means, but neither alone. more: parts that read more
     than the program says, which so only imitates the model, or, at level "in part", more than their descriptions say.
     less: what they read in the program or their descriptions, while next to none of the model's answers follow from it.
+    rest: the share that stays with the rest of what all parts and the readout read from another input, at once.
     joint: the share that stays with all descriptions in place. tested_on: the inputs of these numbers, in words.
     listing: what a program of the parts gives or has, if it is no explanation. reason: why nothing more was found.
     proved: how the program compares with the model on every input, if that is known; see certify.
@@ -111,6 +113,7 @@ class Explanation:
     cancelling: tuple[Cancelling, ...] = ()
     more: tuple[ReadsMore, ...] = ()
     less: tuple[ReadsLess, ...] = ()
+    rest: float | None = None
     joint: float | None = None
     tested_on: str = ""
     listing: str = ""
@@ -286,7 +289,9 @@ class Explanation:
     def from_json(cls, text: str) -> Explanation:
         """Read the result of to_json. Raises InterpError for anything else."""
         try:
-            data = {"proved": None, "cancelling": (), "more": (), "less": ()} | entries(text, "an explanation", SCHEMA)
+            data = {"proved": None, "cancelling": (), "more": (), "less": (), "rest": None} | entries(
+                text, "an explanation", SCHEMA
+            )
             if data["level"] not in LEVELS:
                 raise InterpError(f"the level {data['level']!r} is not one of {', '.join(LEVELS)}")
             for name, read in READ.items():
@@ -334,7 +339,7 @@ TABLE = "a look-up table, no algorithm"
 NAMED = 3
 """Most groups of parts whose description the summary repeats."""
 ELSEWHERE = 0.05
-"""Up to which share of a head's attention may go elsewhere than it is described."""
+"""Up to which share of a head's attention may be given otherwise than it is described."""
 WAYS = {
     "query": "the queries of {} read",
     "key": "the keys of {} read",
@@ -391,19 +396,21 @@ def steps_of(found: Explanation, short: bool = False, weights: bool = False) -> 
     weights: with those of graded attention."""
     used = [role for role in found.parts if role.status in USED]
     groups = grouped({
-        role.part: (not weights and role.brief) or role.does for role in used if role.status == "explained"
+        role.part: (not weights and role.brief) or role.does
+        for role in used if role.status == "explained" and role.does
     })  # fmt: skip
     far = {role.part: role.elsewhere or 0.0 for role in used}
+    named = {role.part: role for role in used}
     steps = [
         f"{_capital(parts_words(parts))} {plural(does) if len(parts) > 1 else does}"
-        f"{'' if short else _elsewhere([far[part] for part in parts])}."
+        f"{'' if short else _otherwise([named[part] for part in parts])}."
         for parts, does in groups
     ]
     if len(steps) > NAMED and not short:
         n = len(steps) - NAMED
         others = f"other {n} descriptions are" if n > 1 else "other description is"
         most = max(far[part] for parts, _ in groups[NAMED:] for part in parts)
-        loose = f", where up to {words.share(most)} of a head's attention in the model goes elsewhere"
+        loose = f", where up to {words.share(most)} of a head's attention in the model is given otherwise"
         steps = [*steps[:NAMED], f"The {others} in the table of parts{loose * (most > ELSEWHERE)}."]
     if found.program is not None:
         steps.append(answer_words(found.program))
@@ -417,19 +424,24 @@ def numbered(steps: Sequence[str]) -> list[str]:
     return [f"{n}. {step}" for n, step in enumerate(steps, 1)] if len(steps) > 1 else [*steps]
 
 
-def _elsewhere(shares: Sequence[float]) -> str:
-    """How much of the attention of some heads goes elsewhere than they are described, if it is much."""
-    if max(shares) <= ELSEWHERE:
-        return ""
-    whose = "its" if len(shares) == 1 else "their"
-    return f" (in the model, {words.joined(map(words.share, shares))} of {whose} attention goes elsewhere)"
+def _otherwise(roles: Sequence[PartRole]) -> str:
+    """Where some heads attend that find none of what they select, and how much of their attention is given otherwise
+    than they are described, if it is much."""
+    shares, notes = [role.elsewhere or 0.0 for role in roles], []
+    whose = "its" if len(roles) == 1 else "their"
+    if any(role.finds_none for role in roles):
+        notes.append("where there is none, evenly to all positions")
+    if max(shares) > ELSEWHERE:
+        notes.append(f"in the model, {words.joined(map(words.share, shares))} of {whose} attention is given otherwise")
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 def _borne_out(explanation: Explanation, used: Sequence[PartRole]) -> list[str]:
     """What the descriptions leave out, or what a program of them gives, as sentences."""
     text = _reads_less(explanation)
     if explanation.program is not None:
-        return [*text, f"By itself, this program gives {explanation.agreement}.", *_interchanged(explanation)]
+        text += [f"By itself, this program gives {explanation.agreement}.", *_interchanged(explanation)]
+        return [*text, *_with_rest(explanation)]
     kept = [role.part for role in used if role.status == "kept"]
     joint = f"with the descriptions{' of the others' if kept else ''} in place, {_stay(explanation.joint)}"
     if len(kept) == len(used):
@@ -437,7 +449,8 @@ def _borne_out(explanation: Explanation, used: Sequence[PartRole]) -> list[str]:
     else:
         text.append(f"Not described: {parts_words(kept)}; {joint}." if kept else f"{_capital(joint)}.")
     if explanation.more:
-        described = "its description says" if len(explanation.more) == 1 else "their descriptions say"
+        one = len(explanation.more) == 1 and explanation.more[0].reader != AT_ONCE
+        described = "its description says" if one else "their descriptions say"
         text.append(f"{_capital(_reads_more(explanation, described))}.")
     if explanation.listing:
         text.append(f"A program of these parts {explanation.listing}, so it is no explanation.")
@@ -460,6 +473,14 @@ def _interchanged(explanation: Explanation) -> list[str]:
         f"{_shares(changes)} of the cases in which the program's answer changes ({n:,}{more})"
     )
     return [f"{text}, and in {_shares(stays)} of those in which it stays." if stays else f"{text}."]
+
+
+def _with_rest(explanation: Explanation) -> list[str]:
+    """How many answers stay with all that the program leaves out from another input, if not all do, as a sentence."""
+    if explanation.rest in (None, 1.0) or explanation.more:
+        return []
+    rest = "With the rest of what all parts and the readout read taken from another input at once"
+    return [f"{rest}, {words.portion(explanation.rest)} of the answers stay."]
 
 
 def _shares(cases: Sequence[Cases]) -> str:
@@ -499,7 +520,8 @@ def _reads_more(explanation: Explanation, phrase: str, short: bool = False) -> s
     if short:
         return f"{_readers(readers)} more than {phrase}"
     left = words.at_least(min(entry.left for entry in explanation.more))
-    who = ONE_SIDE.get(explanation.more[0].side, "it reads") if len(readers) == 1 else "they read"
+    alone = len(readers) == 1 and readers != [AT_ONCE]
+    who = ONE_SIDE.get(explanation.more[0].side, "it reads") if alone else "they read"
     rest = f"the rest of what {who}"
     stay = f"with {rest} taken from another input, {left} of the model's answers stay"
     worst = min(explanation.more, key=lambda entry: entry.left)
@@ -535,6 +557,8 @@ def _source(name: str) -> str:
 
 def _readers(names: Sequence[str]) -> str:
     """Parts, and the readout, that read something: as the subject of a sentence."""
+    if names == [AT_ONCE]:
+        return f"{AT_ONCE} read"
     parts = [name for name in names if name != READOUT]
     named = words.joined([*([parts_words(parts)] if parts else []), *([READOUT] if len(parts) < len(names) else [])])
     return f"{named} {'reads' if len(names) == 1 else 'read'}"

@@ -32,6 +32,8 @@ LETTERS, TITLE = 43, 36
 USED, OUT = ("explained", "kept"), ("not used", "minor", "stands in")
 """The statuses of parts that are used, and of those that are at their means in the model that is described."""
 READOUT = "the readout"
+AT_ONCE = "all parts at once"
+"""What reads more than is said where no part alone does."""
 AT_ITS_MEANS = "adds its mean at each position, and little else that matters"
 """What a part does that the program does without, if it is explained all the same; its `kept` is of all such parts."""
 STATUSES = (*USED, "not read", *OUT)
@@ -89,8 +91,9 @@ class PartRole:
     moved: the share that stays with its values at other positions of the same kind instead; of a part that matters
     although its mean alone changes next to nothing.
     kept: the share that stays with the description in the part's place, and with those of earlier parts.
-    elsewhere: how much of the model's attention goes elsewhere than a described head's (mean total variation, where the
-    head matters).
+    elsewhere: how much of the model's attention is given otherwise than a described head's: to other positions, or in
+    other shares to the same ones (mean total variation, where the head matters). finds_none: of a head that selects
+    positions by what is there, how many of its queries, where it matters, see none; they attend evenly to all.
     like: the part that the program reads in its place, because both carry the same. alike: the share that stays with
     that head's attention in its place, and of all others that are read as that head; None of parts that are known to
     carry the same by interchanges alone.
@@ -108,6 +111,7 @@ class PartRole:
     elsewhere: float | None = None
     like: str = ""
     alike: float | None = None
+    finds_none: float | None = None
 
 
 @dataclass(frozen=True)
@@ -240,7 +244,8 @@ def grouped(shown: Sequence[PartRole]) -> list[list[PartRole]]:
 
 def lines(one: PartRole) -> list[str]:
     """Describe a part in wrapped lines."""
-    return textwrap.wrap("what it does is not described" if one.status == "kept" else one.brief, LETTERS)
+    carries = f"carries what {one.like} does, too" if one.like else ""
+    return textwrap.wrap("what it does is not described" if one.status == "kept" else one.brief or carries, LETTERS)
 
 
 def box(

@@ -204,13 +204,10 @@ def test_an_input_that_does_nothing_is_said_beside_others() -> None:
     program = replace(ENDS, steps=(sums, head), answer=replace(ENDS.answer, of=("head 0.0",), weights=(((0.0, 1.0),),)))
     shares = {("token",): 0.5, ("position",): 1.0, ("token", "position"): 0.4}
 
-    def stay_with(part: Part | None, way: str, sources: list[str]) -> list[float]:
+    def stay_with(part: Part | None, way: str, sources: list[str], others: list[Part]) -> list[float]:
         return [shares.get(tuple(sources), 0.5)]
 
-    tried = SimpleNamespace(
-        sources=lambda part: ["token", "position", "head 0.0"], stay_with=stay_with,
-        matters=lambda *edge, stay: stay_with(*edge)[0] < stay,
-    )  # fmt: skip
+    tried = SimpleNamespace(sources=lambda part: ["token", "position", "head 0.0"], stay_with=stay_with)
     reading: Any = SimpleNamespace(running=SimpleNamespace(by_name={"head 0.0": Part(0, 0)}), tried=tried, alike={})
     assert causal.reads_less(reading, program) == (findings.ReadsLess("head 0.0", "value", ("position",), 1.0),)
 

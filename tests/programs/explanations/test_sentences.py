@@ -56,18 +56,16 @@ def test_without_a_program_the_level_is_said(name: str, level: Level, said: str)
         getattr(replace(FOUND, level=level), name)
 
 
-def test_attention_that_goes_elsewhere_is_said() -> None:
+def test_attention_that_is_given_otherwise_is_said() -> None:
     one, other = (replace(part, elsewhere=share) for part, share in zip(PARTS, (0.125, 0.03)))
-    said = "Heads 0.0 and 0.1 attend to the first position and read the token (in the model, {} goes elsewhere)."
+    said = "Heads 0.0 and 0.1 attend to the first position and read the token (in the model, {} is given otherwise)."
     assert said.format("0.1250 and 0.0300 of their attention") in how(replace(FOUND, parts=(one, other)))
-    assert "elsewhere" not in how(replace(FOUND, parts=(replace(one, elsewhere=0.05), other)))
-    assert f"Head 0.0 {READS} (in the model, 0.1250 of its attention goes elsewhere)." in how(
+    assert "given otherwise" not in how(replace(FOUND, parts=(replace(one, elsewhere=0.05), other)))
+    assert f"Head 0.0 {READS} (in the model, 0.1250 of its attention is given otherwise)." in how(
         replace(FOUND, parts=(one,))
     )
     many = [replace(one, part=f"head 0.{n}", brief=f"attends to position {n}", elsewhere=n / 16) for n in range(12)]
-    hidden = (
-        "descriptions are in the table of parts, where up to 0.6875 of a head's attention in the model goes elsewhere."
-    )
+    hidden = "in the table of parts, where up to 0.6875 of a head's attention in the model is given otherwise."
     assert hidden in how(replace(FOUND, parts=tuple(many)))
 
 
