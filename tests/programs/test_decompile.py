@@ -152,6 +152,18 @@ def test_attention_that_goes_elsewhere_is_measured() -> None:
     assert missed > 0.5
 
 
+def test_queries_that_find_nothing_are_counted() -> None:
+    """Of 16 rows of a and b, one has no a; where each position finds itself, none is without."""
+    for scores, none in ((((0.0, NEVER),), 1 / 16), (((0.0, NEVER), (NEVER, 0.0)), 0.0)):
+        head = Head("h", "token" * (len(scores) > 1), "token", scores, "position", "head 0.0")
+        weights = ((0.0, 1.0),) + ((0.0, 0.0),) * 3
+        answer = Linear("answer", ("h",), (weights,), (0.3, 0.0), ("no", "yes"))
+        found = decompiled(interp.compile(Program(("a", "b"), 4, True, (head,), answer)))
+        (step,) = (one for one in found.steps if isinstance(one, Head))
+        assert (step.hard, step.key, len(step.scores)) == (True, "token", len(scores))
+        assert read_heads.finds_none(found, Part(0, 0)) == none
+
+
 def test_an_answer_by_a_sum_of_three_is_no_table_of_them() -> None:
     """Two of three b's: the sum that the model makes says it, and a table of eight rows would, too."""
     answer = Linear("answer", ("x", "y", "z"), (((0.0, 0.0), (0.0, 1.0)),) * 3, (1.5, 0.0), ("no", "yes"))

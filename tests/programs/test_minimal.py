@@ -139,6 +139,55 @@ def test_an_input_that_only_the_model_reads_stays() -> None:
     assert not tried(PROGRAM).matters(Part(0, 0), "query", ["token"])
 
 
+@torch.no_grad()
+def test_all_but_what_is_said_comes_from_another_row_at_once() -> None:
+    """Against sums by hand: head 1.0 reads head 0.0, the readout the token and head 1.0; all else is another row's."""
+    layer = interp.Layer(n_heads=2, d_head=4)
+    spec = interp.ModelSpec(task="count01", d_model=8, layers=(layer, layer), readout_at="=", positions="none")
+    model, draw = interp.build(spec), torch.Generator().manual_seed(0)
+    for tensor in model.parameters():
+        tensor.data.copy_(torch.randn(tensor.shape, generator=draw))
+    subject = Subject.of(model)
+    running = Running.of(subject, model.task.sample(200))
+    of = InputsTried(running, Kinds(running))
+    said = {Part(0, 0): ({"token"}, "qkv"), Part(1, 0): ({"head 0.0"}, "qkv"), None: ({"token", "head 1.0"}, "")}
+
+    seen = running.mask[:, None] & torch.ones(running.mask.shape[1], running.mask.shape[1]).tril().bool()
+
+    def head(layer: int, n: int, stream: torch.Tensor) -> torch.Tensor:
+        attn = model.blocks[layer].attn
+        q, k, v = (stream @ getattr(attn, f"W_{side}")[n] + getattr(attn, f"b_{side}")[n] for side in "QKV")
+        scores = (q @ k.transpose(1, 2) / 2).masked_fill(~seen, -1e9)
+        return scores.softmax(-1) @ v @ attn.W_O[n]
+
+    x = model.embed(running.batch.tokens)
+    after = x + head(0, 0, x) + head(0, 1, x) + model.blocks[0].attn.b_O
+    shares = []
+    for rows, where in of.other_rows:
+        x_, h00_, h01_, h11_ = (
+            value.flatten(0, 1)[rows] for value in (x, head(0, 0, x), head(0, 1, x), head(1, 1, after))
+        )
+        h10 = head(1, 0, x_ + head(0, 0, x) + h01_ + model.blocks[0].attn.b_O)
+        last = x + h00_ + h01_ + model.blocks[0].attn.b_O + h10 + h11_ + model.blocks[1].attn.b_O
+        answers = running.read(running.reads.pick(last))
+        shares.append(float((answers == running.answers)[where].double().mean()))
+    assert of.stay_together(said) == pytest.approx(min(shares))
+    assert min(shares) < 0.9
+    every = dict.fromkeys(said, ({*of.sources(None)}, "qkv"))
+    assert of.stay_together(every) == 1.0
+
+
+def test_heads_that_read_the_same_are_tried_at_once() -> None:
+    """The majority of three copies: one head may read another token, but not two of them."""
+    mine = tuple(tuple(0.0 if i == k else NEVER for k in range(3)) for i in range(3))
+    copies = [Head(f"copy {n}", "position", "position", mine, "token", f"head 0.{n}") for n in range(3)]
+    most = Table("most", tuple(one.name for one in copies), (0, 0, 0, 1, 0, 1, 1, 1), ("a", "b"), "MLP 0")
+    program = Program(("a", "b"), 3, True, (*copies, most), replace(ANSWER, of=("most",), values=("a", "b")))
+    of = tried(program)
+    assert min(of.stay_with(Part(0, 0), "value", ["token"])) == 1.0
+    assert min(of.stay_with(Part(0, 0), "value", ["token"], others=[Part(0, 1)])) < 0.9
+
+
 def test_a_head_of_one_value_may_attend_evenly() -> None:
     """What head 0.0 has copied from the first position is the same at all: where head 1.0 attends does nothing."""
     again = replace(FIRST, name="again", value="first", part="head 1.0")

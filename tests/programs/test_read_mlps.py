@@ -27,6 +27,13 @@ def halved() -> interp.TaskModel:
     return interp.TaskModel(one.spec.model_copy(update={"layers": (layer,)}), one.task, tensors)
 
 
+def test_of_values_that_are_as_near_the_first_is_taken() -> None:
+    """Rounding, which another form of the same model has otherwise, decides nothing."""
+    centers = torch.tensor([[0.0], [2.0], [9.0]])
+    points = torch.tensor([[1.0], [1.0 + 1e-5], [1.0 - 1e-5], [1.1], [8.0]])
+    assert read_mlps.nearest(points, centers).tolist() == [0, 0, 0, 1, 2]
+
+
 @pytest.mark.parametrize("finer", [False, True])
 def test_a_finer_reading_says_all_that_an_mlp_reads(finer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two heads have one value on all rows, so either says what the MLP makes; but it reads both."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,48 @@ def test_a_variable_without_effect_in_a_table_is_not_said() -> None:
     table = Table("m", ("token", "position"), (0, 0, 1, 1), ("no", "yes"), "MLP 0")
     program = Program(("a", "b"), 2, True, (table,), Linear("answer", (), (), (0.0,), ("z",)))
     assert step_words(program, table) == "looks up the token in a table of 2 entries"
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ((0, 0, 0, 1), "looks up the token and the position in a table of 4 entries"),
+        ((1, 0, 0, 1), "says whether the position equals the token"),
+        ((1, 1, 0, 1), "says whether the position equals or comes after the token"),
+    ],
+)
+def test_a_table_is_a_relation_only_if_all_entries_are(entries: tuple[int, ...], said: str) -> None:
+    """Of "both are the second", a token that is not gives one answer for all: this is not what the relation says."""
+    table = Table("m", ("token", "position"), entries, ("no", "yes"), "MLP 0")
+    program = Program(("0", "1"), 2, True, (table,), Linear("answer", (), (), (0.0,), ("z",)))
+    assert step_words(program, table) == said
+
+
+def test_entries_are_counted_by_the_classes_that_are_told_apart() -> None:
+    """Whether both tokens are 'a': four entries, not nine."""
+    again = Head("h", "", "position", ((0.0, NEVER),), "token", "head 0.0")
+    table = Table("m", ("token", "h"), (1, 0, 0, 0, 0, 0, 0, 0, 0), ("no", "yes"), "MLP 0")
+    program = Program(("a", "b", "c"), 2, True, (again, table), Linear("answer", (), (), (0.0,), ("z",)))
+    both = "whether the token is 'a' and whether the value of h is 'a'"
+    assert step_words(program, table) == f"looks up {both} in a table of 4 entries"
+
+
+def test_a_query_that_numbers_positions_is_said_as_a_number() -> None:
+    """Not by the name of what it follows from: "where the position equals the previous token"."""
+    number = Table("n", ("token",), (0, 2), ("0", "1", "2"), "MLP 0")
+    head = Head("h", "n", "position", tuple(tuple(0.0 if i == k else NEVER for k in range(3)) for i in range(3)),
+                "token", "head 1.0")  # fmt: skip
+    program = Program(("a", "b"), 3, True, (number, head), Linear("answer", (), (), (0.0,), ("z",)))
+    program = replace(program, words={"n": "the previous token"})
+    where = "attends to the position whose number is the value of MLP 0 at its own position"
+    assert step_words(program, head) == f"{where} and reads the token"
+
+
+def test_fewer_values_are_listed() -> None:
+    """Those with least attention, where most values have most of it."""
+    head = Head("h", "", "token", ((0.0, -0.1, -0.2, -9.0),), "token", "head 0.0")
+    program = Program(("a", "b", "c", "?"), 4, True, (head,), Linear("answer", (), (), (0.0,), ("x",)))
+    assert "by their token, least to each '?'" in step_words(program, head, brief=True)
 
 
 def test_places_in_relations_are_numbers_and_tokens_quoted() -> None:

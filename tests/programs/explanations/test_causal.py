@@ -212,6 +212,64 @@ def test_an_input_that_does_nothing_is_said_beside_others() -> None:
     assert causal.reads_less(reading, program) == (findings.ReadsLess("head 0.0", "value", ("position",), 1.0),)
 
 
+def test_what_does_nothing_is_tried_in_all_places_of_a_variable() -> None:
+    """Of a variable of two heads, the readout reads both, and both read the token by their values at once."""
+    head = Head("head 0.0", "", "", ((0.0,),), "token", "head 0.0", evened=True)
+    program = replace(ENDS, steps=(head,), answer=replace(ENDS.answer, of=("head 0.0",), weights=(((0.0, 1.0),) * 2,)))
+    asked = list[tuple[Part | None, tuple[str, ...], tuple[Part, ...]]]()
+
+    def stay_with(part: Part | None, way: str, sources: list[str], others: list[Part]) -> list[float]:
+        asked.append((part, tuple(sources), tuple(others)))
+        return [1.0]
+
+    parts = {f"head 0.{n}": Part(0, n) for n in range(2)} | {"MLP 0": Part(0)}
+    tried = SimpleNamespace(sources=lambda part: ["token", *parts] if part is None else ["token"], stay_with=stay_with)
+    reading: Any = SimpleNamespace(running=SimpleNamespace(by_name=parts), tried=tried, alike={})
+    held: Any = SimpleNamespace(places=("head 0.0", "head 0.1", "MLP 0"))
+    causal.reads_less(reading, program, [held])
+    head_, other = parts["head 0.0"], parts["head 0.1"]
+    assert asked == [(head_, ("token",), (other,)), (None, ("head 0.0", "MLP 0", "head 0.1"), ())]
+
+
+@pytest.mark.parametrize(("left", "shown"), [(0.95, True), (0.85, False)])
+def test_what_is_read_besides_is_tried_at_once(left: float, shown: bool) -> None:
+    """Of all readers, and of a further place of a variable, which reads what its first place does, and this."""
+    head, later = Part(0, 0), Part(0)
+    asked = list[dict[Part | None, tuple[set[str], str]]]()
+
+    def stay_together(reads: dict[Part | None, tuple[set[str], str]]) -> float:
+        asked.append(reads)
+        return left if all("position" not in said for said, _ in reads.values()) else 1.0
+
+    tried = SimpleNamespace(stay_together=stay_together, sources=lambda part: ["token", "position"])
+    running = SimpleNamespace(by_name={"head 0.0": head, "MLP 0": later}, paths=True)
+    reading: Any = SimpleNamespace(running=running, tried=tried)
+    one = Head("head 0.0", "", "token", ((0.0, -1.0),), "token", "head 0.0")
+    program = replace(ENDS, steps=(one,), answer=replace(ENDS.answer, of=("head 0.0",)))
+    roles = {part: findings.PartRole(str(part), "explained") for part in (head, later)}
+    held: Any = SimpleNamespace(places=("head 0.0", "MLP 0"))
+    found = causal.reads_at_once(reading, program, roles, [held])
+    assert found is not None
+    assert found == findings.ReadsMore(findings.AT_ONCE, left, "position", left)
+    wanted = {head: ({"token"}, "qkv"), None: ({"head 0.0", "MLP 0"}, ""), later: ({"token", "head 0.0"}, "")}
+    assert asked[-1] == wanted
+    known = replace(interp.explain(interp.compile(ENDS)), rest=left)
+    said = f"input at once, {left:.4f} of the answers stay." if shown else f"input, {left:.4f} of the model's answers"
+    known = known if shown else replace(known, level="imitated", more=(found,))
+    assert said in known.sentence
+    assert ("all parts at once read more than the program says" in known.sentence) != shown
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("not read", "explained"), ("minor", "explained"), ("not used", "stands in")]
+)
+def test_what_carries_a_variable_is_used_if_it_matters(before: str, after: str) -> None:
+    held: Any = SimpleNamespace(places=("head 0.0", "head 1.0"))
+    role = causal.placed(findings.PartRole("head 1.0", before), [held])
+    assert (role.status, role.like) == (after, "head 0.0")
+    assert findings.lines(replace(role, status="explained")) == ["carries what head 0.0 does, too"]
+
+
 @pytest.mark.parametrize(
     ("needed", "carrying"), [({"MLP 0"}, {"MLP 0"}), ({"head 0.1", "MLP 0"}, {"head 0.1", "MLP 0"}), ({"MLP 1"}, set())]
 )

@@ -69,6 +69,15 @@ def test_attention_that_is_given_otherwise_is_said() -> None:
     assert hidden in how(replace(FOUND, parts=tuple(many)))
 
 
+def test_a_head_that_finds_nothing_attends_evenly() -> None:
+    said = f"Head 0.0 {READS} (where there is none, evenly to all positions"
+    one = replace(PARTS[0], finds_none=0.01)
+    assert f"{said})." in how(replace(FOUND, parts=(one,)))
+    both = f"{said}; in the model, 0.1250 of its attention is given otherwise)."
+    assert both in how(replace(FOUND, parts=(replace(one, elsewhere=0.125),)))
+    assert "there is none" not in how(replace(FOUND, parts=(replace(one, finds_none=0.0),)))
+
+
 def test_values_may_matter_of_parts_whose_mean_will_do() -> None:
     moved = "; with the values of head 0.2 at other positions, 0.7300."
     assert how(replace(FOUND, moved=0.73)).startswith(f"{USED.removesuffix('. ')}{moved} With one of")
