@@ -11,7 +11,15 @@ from interp.programs import relations
 from interp.programs.attention_words import where
 from interp.programs.language import Program
 from interp.programs.steps import Evened, Head, Linear, Matrix, Normed, Product, Step, Sums, Table, Values
-from interp.programs.variable_words import class_words, classed, product_words, said, sums_behind, variables_words
+from interp.programs.variable_words import (
+    NAMED,
+    class_words,
+    classed,
+    product_words,
+    said,
+    sums_behind,
+    variables_words,
+)
 from interp.programs.waves import Cosines, Waves
 from interp.support import words
 
@@ -81,8 +89,12 @@ def _says_of_two(program: Program, step: Table) -> str:
     rows = torch.tensor(step.entries).reshape(len(values), -1)
     for entry in sorted(set(step.entries), reverse=True):
         for kind, compared in relations.COMPARED.items():
-            if torch.equal(rows == entry, relations.base(kind, 0, *rows.shape)):
-                return f"whether {said(program, second)} {compared} {said(program, first)}"
+            wrong = (rows == entry) != relations.base(kind, 0, *rows.shape)
+            out = wrong.diagonal().nonzero()[:, 0].tolist()
+            few = kind == "equal" and len(out) <= relations.EXCEPTIONS and 2 * len(out) < len(values)
+            if int(wrong.sum()) == len(out) and (few or not out):
+                but = f", and neither is {words.either([repr(values[at]) for at in out], NAMED)}" if out else ""
+                return f"whether {said(program, second)} {compared} {said(program, first)}{but}"
     return ""
 
 

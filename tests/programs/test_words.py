@@ -81,6 +81,22 @@ def test_a_table_is_a_relation_only_if_all_entries_are(entries: tuple[int, ...],
     assert step_words(program, table) == said
 
 
+@pytest.mark.parametrize(
+    ("same", "said"),
+    [(1, "equals the token, and neither is '?'"), (0, "equals the token, and neither is '?'")],
+)
+def test_a_value_may_be_no_equal_of_itself(same: int, said: str) -> None:
+    """A mark, say, that is never at both places."""
+    entries = tuple(same if i == j < 3 else 1 - same for i in range(4) for j in range(4))
+    one = Head("h", "", "position", ((0.0, NEVER),), "token", "head 0.0")
+    table = Table("m", ("token", "h"), entries, ("no", "yes"), "MLP 0")
+    program = Program(("a", "b", "c", "?"), 2, True, (one, table), Linear("answer", (), (), (0.0,), ("z",)))
+    assert step_words(program, table) == f"says whether the value of h {said}"
+    two = tuple(int(i == j == 0) for i in range(2) for j in range(2))
+    short = Program(("a", "b"), 2, True, (one, replace(table, entries=two)), Linear("answer", (), (), (0.0,), ("z",)))
+    assert step_words(short, short.step("m")) == "looks up the token and the value of h in a table of 4 entries"
+
+
 def test_entries_are_counted_by_the_classes_that_are_told_apart() -> None:
     """Whether both tokens are 'a': four entries, not nine."""
     again = Head("h", "", "position", ((0.0, NEVER),), "token", "head 0.0")

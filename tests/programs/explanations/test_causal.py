@@ -14,6 +14,7 @@ from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import causal, findings
+from interp.programs.inputs_tried import InputsTried
 from interp.programs.interchange import FreshInputs, Placed
 from interp.programs.language import NEVER, Head, Linear, Program, Sums, Table
 from interp.programs.proof import prove
@@ -257,7 +258,16 @@ def test_what_is_read_besides_is_tried_at_once(left: float, shown: bool) -> None
     said = f"input at once, {left:.4f} of the answers stay." if shown else f"input, {left:.4f} of the model's answers"
     known = known if shown else replace(known, level="imitated", more=(found,))
     assert said in known.sentence
-    assert ("all parts at once read more than the program says" in known.sentence) != shown
+    more = "all parts at once read more than the program says: with the rest of what they read taken from"
+    assert (more in known.sentence) != shown
+
+
+@pytest.mark.parametrize(("left", "level"), [(1.0, "explained"), (0.9, "explained"), (0.89, "imitated")])
+def test_what_is_read_besides_decides_the_level(left: float, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InputsTried, "stay_together", lambda self, reads: left)
+    found = interp.explain(interp.compile(ENDS))
+    assert (found.level, found.rest) == (level, left)
+    assert [one.reader for one in found.more] == [findings.AT_ONCE] * (level == "imitated")
 
 
 @pytest.mark.parametrize(
