@@ -59,12 +59,8 @@ def describe(reading: Reading) -> None:
 
 def heads_elsewhere(reading: Reading) -> dict[Part, float]:
     """How much of each described head's attention in the model is given otherwise."""
-    return {part: elsewhere(reading, part) for part in described_heads(reading)}
-
-
-def described_heads(reading: Reading) -> list[Part]:
-    """The heads that have a description as such."""
-    return [part for part in reading.matter if isinstance(reading.step(str(part)), Head)]
+    heads = [part for part in reading.matter if isinstance(reading.step(str(part)), Head)]
+    return {part: elsewhere(reading, part) for part in heads}
 
 
 def given(running: Running) -> Features:

@@ -127,9 +127,6 @@ class InputsTried:
 
         reads: the sources, and the sides of a head. Values come from the same row for all; see `stay_without`.
         """
-        running = self.running
-        if not running.paths:
-            return 1.0
         return min(
             float(self._together(reads, rows, kinds)[where].double().mean())
             for (rows, where), (_, kinds, _, _) in zip(self.other_rows, self.donors, strict=True)
@@ -139,15 +136,13 @@ class InputsTried:
         self, reads: Mapping[Part | None, tuple[Collection[str], Sequence[str]]], rows: Tensor, kinds: Tensor
     ) -> Bool[Tensor, "reads"]:
         """Which answers stay; rows, kinds: where the values of sources, and of positions, come from."""
-        running = self.running
-        own = {name: running.written(running.by_name[name]) if name in running.by_name else running.embedded[name]
-               for name in self.values(self.sources(None))}  # fmt: skip
-        other = {
-            name: value.flatten(0, 1)[kinds if name == "position" else rows] - value for name, value in own.items()
-        }
-        new = dict[str, Tensor]()
+        running, other, new = self.running, dict[str, Tensor](), dict[str, Tensor]()
+        for name, value in self.values(self.sources(None)).items():
+            added = running.writes(running.by_name[name], value) if name in running.by_name else value
+            other[name] = added.flatten(0, 1)[kinds if name == "position" else rows] - added
 
         def change(reader: Part | None) -> dict[str, Tensor]:
+            """What is added to what its sources write; nothing where these are as in the model."""
             said = reads[reader][0]
             known = {name: new.get(name) if name in said else other.get(name) for name in self.sources(reader)}
             return {name: value for name, value in known.items() if value is not None}
@@ -155,11 +150,9 @@ class InputsTried:
         for part in running.parts:
             if part in reads and (changed := change(part)):
                 self.check()
-                value = (
-                    running.mlp_on(part.layer, changed)
-                    if part.head is None
-                    else running.head_on(part, reads[part][1], changed)
-                )
+                _, sides = reads[part]
+                mlp = part.head is None
+                value = running.mlp_on(part.layer, changed) if mlp else running.head_on(part, sides, changed)
                 new[str(part)] = running.writes(part, value - running.value(part))
         at = running.reads.pick
         return running.read_out({name: at(value) for name, value in change(None).items()}) == running.answers

@@ -112,7 +112,7 @@ def completed(reading: Reading, part: Part, found: Quantized, step: Table) -> Ta
 
 
 def nearest(points: Float[Tensor, "points d"], centers: Float[Tensor, "centers d"]) -> Int[Tensor, "points"]:
-    """The nearest center of each point, the first of those that are as near up to AS_NEAR of the farthest."""
+    """The nearest center of each point; of several that are as near (see AS_NEAR), the first."""
     distance = torch.cdist(points, centers)
     return (distance <= distance.amin(1, keepdim=True) + AS_NEAR * distance.amax()).byte().argmax(1)
 

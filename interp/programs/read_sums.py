@@ -407,10 +407,14 @@ def _head(
     def good(names: dict[str, list[str]], products: int = d, n: int = d) -> bool:
         return bool(names["V"]) and suffices(made(names, products, n))
 
+    def least(side: str) -> list[str]:
+        """The fewest variables that a side must read beside those of the others."""
+        every = reads[side].by_spread(weights[side])
+        enough_read = partial(reads_enough, reading, part, side.lower(), every)
+        return fewest(every, lambda some: enough_read(some) and good({**best, side: some}))
+
     for side in "VKQ":
-        others, every = {**best}, reads[side].by_spread(weights[side])
-        all_read = partial(reads_enough, reading, part, side.lower(), every)
-        best[side] = fewest(every, lambda some: all_read(some) and good({**others, side: some}))  # noqa: B023
+        best[side] = least(side)
     products = next(n for n in range(1, d + 1) if n == d or good(best, n))
     return made(best, products, next(n for n in range(1, d + 1) if n == d or good(best, products, n)))
 

@@ -32,6 +32,12 @@ SAME = Table("same", ("first", "last"), (1, 0, 0, 1), ("no", "yes"), "MLP 0")
 ANSWER = Linear("answer", ("same",), (EYE,), (0.0, 0.0), ("no", "yes"))
 PROGRAM = Program(("a", "b"), 3, True, (FIRST, LAST, SAME), ANSWER)
 
+MINE = tuple(tuple(0.0 if i == k else NEVER for k in range(3)) for i in range(3))
+COPIES = tuple(Head(f"copy {n}", "position", "position", MINE, "token", f"head 0.{n}") for n in range(3))
+MOST = Table("most", tuple(one.name for one in COPIES), (0, 0, 0, 1, 0, 1, 1, 1), ("a", "b"), "MLP 0")
+MAJORITY = Program(("a", "b"), 3, True, (*COPIES, MOST), replace(ANSWER, of=("most",), values=("a", "b")))
+"""The majority of three copies of a token."""
+
 
 def tried(program: Program) -> InputsTried:
     """The inputs of a compiled program, with noise and a rotated stream."""
@@ -91,15 +97,11 @@ def inputs_of(program: Program) -> set[tuple[str, str, str]]:
 
 
 def test_inputs_that_go_are_tried_together_on_the_model() -> None:
-    """The majority of three copies of a token: any one may come from elsewhere, but not any two."""
-    mine = tuple(tuple(0.0 if i == k else NEVER for k in range(3)) for i in range(3))
-    copies = [Head(f"copy {n}", "position", "position", mine, "token", f"head 0.{n}") for n in range(3)]
-    most = Table("most", tuple(one.name for one in copies), (0, 0, 0, 1, 0, 1, 1, 1), ("a", "b"), "MLP 0")
-    program = Program(("a", "b"), 3, True, (*copies, most), replace(ANSWER, of=("most",), values=("a", "b")))
-    of = tried(program)
+    """Any one of three copies of a token may come from elsewhere, but not any two."""
+    of = tried(MAJORITY)
     assert not any(of.matters(Part(0), "in", [f"head 0.{n}"]) for n in range(3))
     assert of.matters(Part(0), "in", ["head 0.0", "head 0.1"], stay=0.99)
-    assert len(minimal(program, of, set(), {}).step("most").of) == 2
+    assert len(minimal(MAJORITY, of, set(), {}).step("most").of) == 2
 
 
 @pytest.mark.parametrize(("loss", "read"), [(0.0, ("same", "first")), (0.2, ("same", "first")), (0.3, ("same",))])
@@ -178,12 +180,8 @@ def test_all_but_what_is_said_comes_from_another_row_at_once() -> None:
 
 
 def test_heads_that_read_the_same_are_tried_at_once() -> None:
-    """The majority of three copies: one head may read another token, but not two of them."""
-    mine = tuple(tuple(0.0 if i == k else NEVER for k in range(3)) for i in range(3))
-    copies = [Head(f"copy {n}", "position", "position", mine, "token", f"head 0.{n}") for n in range(3)]
-    most = Table("most", tuple(one.name for one in copies), (0, 0, 0, 1, 0, 1, 1, 1), ("a", "b"), "MLP 0")
-    program = Program(("a", "b"), 3, True, (*copies, most), replace(ANSWER, of=("most",), values=("a", "b")))
-    of = tried(program)
+    """One of the three heads that copy a token may read another one, but not two of them."""
+    of = tried(MAJORITY)
     assert min(of.stay_with(Part(0, 0), "value", ["token"])) == 1.0
     assert min(of.stay_with(Part(0, 0), "value", ["token"], others=[Part(0, 1)])) < 0.9
 

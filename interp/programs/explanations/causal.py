@@ -113,9 +113,8 @@ def judge(reading: Reading, program: Program, fresh: FreshInputs, to_the_first: 
         if to_the_first and any_refuted(variables):
             return Judged(taken, agreement, held, variables, pairs, ())
         more = reads_more(reading, taken, held, variables)
-        rest = None if more else reads_at_once(reading, taken, held, variables)
-        more = more if rest is None or rest.left >= LOWEST else (rest,)
-        return Judged(taken, agreement, held, variables, pairs, more, None if rest is None else rest.left)
+        rest, at_once = (None, ()) if more else reads_at_once(reading, taken, held, variables)
+        return Judged(taken, agreement, held, variables, pairs, more or at_once, rest)
 
     described = {step.part for step in program.steps}
     copies = {part: other for part, other in reading.alike.items() if part not in described and other in described}
@@ -190,8 +189,9 @@ def reads_more(
 
 def reads_at_once(
     reading: Reading, program: Program, roles: Mapping[Part, PartRole], variables: Sequence[VariableRole]
-) -> ReadsMore | None:
-    """What all parts and the readout read more than the program says, tried at once; None if paths cannot be followed.
+) -> tuple[float | None, tuple[ReadsMore, ...]]:
+    """The share of answers that stay if all parts and the readout take all but what the program says from another row,
+    at once; and what changes most of them, where too few stay. None if that cannot be tried.
 
     What one part reads besides may change no answer where another one has the same from its own place. Further places
     of a variable read what its first place reads, and the earlier places.
@@ -200,19 +200,23 @@ def reads_at_once(
     reads: dict[Part | None, tuple[set[str], str]] = {
         parts.get(reader): way for reader, (way, *_) in reads_of_parts(program, roles, variables).items()
     }
-    if not reading.running.paths or None not in reads:
-        return None
+    if not reading.running.paths or None not in reads:  # paths are no sum, or the answer is a constant
+        return None, ()
     for part, role in roles.items():
         places = next((held.places for held in variables if role.part in held.places), (role.like,))
         if part not in reads and places != ("",):
             said = {*places}.union(*(reads[parts[place]][0] for place in places if parts[place] in reads))
-            reads[part] = said - {role.part}, "" if part.head is None else "qkv"
-    every, alone = {*tried.sources(None)}, dict[str, float]()
-    for name in tried.sources(None):
-        with_others = {part: (said | every - {name}, sides) for part, (said, sides) in reads.items()}
-        alone[name] = tried.stay_together(with_others)
+            reads[part] = said, "" if part.head is None else "qkv"
+    rest = tried.stay_together(reads)
+    if rest >= LOWEST:
+        return rest, ()
+    every = tried.sources(None)
+    alone = {
+        name: tried.stay_together({part: (said | {*every} - {name}, sides) for part, (said, sides) in reads.items()})
+        for name in every
+    }
     most = min(alone, key=lambda name: alone[name])
-    return ReadsMore(AT_ONCE, tried.stay_together(reads), most, alone[most])
+    return rest, (ReadsMore(AT_ONCE, rest, most, alone[most]),)
 
 
 def reads_of_parts(

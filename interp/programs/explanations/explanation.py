@@ -59,7 +59,7 @@ SHIPPED = "shipped.json"
 
 Level: TypeAlias = Literal["explained", "imitated", "in part", "answers only", "none"]
 LEVELS: tuple[Level, ...] = ("explained", "imitated", "in part", "answers only", "none")
-COLUMNS = ("part", "status", "does", "variable", "without", "moved", "kept", "elsewhere", "note")
+COLUMNS = ("part", "status", "does", "variable", "without", "moved", "kept", "elsewhere", "finds_none", "note")
 """What a table says of each part."""
 GIVEN: tuple[Level, ...] = ("explained", "imitated")
 """The levels at which a program of the parts gives the model's answers."""
@@ -289,9 +289,7 @@ class Explanation:
     def from_json(cls, text: str) -> Explanation:
         """Read the result of to_json. Raises InterpError for anything else."""
         try:
-            data = {"proved": None, "cancelling": (), "more": (), "less": (), "rest": None} | entries(
-                text, "an explanation", SCHEMA
-            )
+            data = {"proved": None, "cancelling": (), "more": (), "less": ()} | entries(text, "an explanation", SCHEMA)
             if data["level"] not in LEVELS:
                 raise InterpError(f"the level {data['level']!r} is not one of {', '.join(LEVELS)}")
             for name, read in READ.items():
@@ -399,7 +397,6 @@ def steps_of(found: Explanation, short: bool = False, weights: bool = False) -> 
         role.part: (not weights and role.brief) or role.does
         for role in used if role.status == "explained" and role.does
     })  # fmt: skip
-    far = {role.part: role.elsewhere or 0.0 for role in used}
     named = {role.part: role for role in used}
     steps = [
         f"{_capital(parts_words(parts))} {plural(does) if len(parts) > 1 else does}"
@@ -409,7 +406,7 @@ def steps_of(found: Explanation, short: bool = False, weights: bool = False) -> 
     if len(steps) > NAMED and not short:
         n = len(steps) - NAMED
         others = f"other {n} descriptions are" if n > 1 else "other description is"
-        most = max(far[part] for parts, _ in groups[NAMED:] for part in parts)
+        most = max(named[part].elsewhere or 0.0 for parts, _ in groups[NAMED:] for part in parts)
         loose = f", where up to {words.share(most)} of a head's attention in the model is given otherwise"
         steps = [*steps[:NAMED], f"The {others} in the table of parts{loose * (most > ELSEWHERE)}."]
     if found.program is not None:
@@ -449,8 +446,7 @@ def _borne_out(explanation: Explanation, used: Sequence[PartRole]) -> list[str]:
     else:
         text.append(f"Not described: {parts_words(kept)}; {joint}." if kept else f"{_capital(joint)}.")
     if explanation.more:
-        one = len(explanation.more) == 1 and explanation.more[0].reader != AT_ONCE
-        described = "its description says" if one else "their descriptions say"
+        described = "its description says" if len(explanation.more) == 1 else "their descriptions say"
         text.append(f"{_capital(_reads_more(explanation, described))}.")
     if explanation.listing:
         text.append(f"A program of these parts {explanation.listing}, so it is no explanation.")

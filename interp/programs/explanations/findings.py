@@ -33,7 +33,7 @@ USED, OUT = ("explained", "kept"), ("not used", "minor", "stands in")
 """The statuses of parts that are used, and of those that are at their means in the model that is described."""
 READOUT = "the readout"
 AT_ONCE = "all parts at once"
-"""What reads more than is said where no part alone does."""
+"""What reads more than is said, where no part reads more by itself."""
 AT_ITS_MEANS = "adds its mean at each position, and little else that matters"
 """What a part does that the program does without, if it is explained all the same; its `kept` is of all such parts."""
 STATUSES = (*USED, "not read", *OUT)
@@ -149,7 +149,7 @@ class StandIns:
 
 @dataclass(frozen=True)
 class ReadsMore:
-    """A part, or the readout, that reads more than the program says.
+    """A part, or the readout, that reads more than the program says; or all of these at once.
 
     left: the share of the model's answers that stay if the rest of what it reads is from another input. most: what of
     the rest alone, from there, changes most of them; alone: the share that stays then. side: "q", "k" or "v"
