@@ -392,7 +392,7 @@ def part_role(reading: Reading, program: Program | None, part: Part, alone: bool
     if status == "not used" and moved is not None:
         where = "its values at" if moved < 1 - CHANGED else "the values of this and of other parts at"
         note = note or f"with {where} other positions, answers change"
-    none = finds_none(reading, part) if elsewhere is not None else None
+    none = None if elsewhere is None else finds_none(reading, part) or None
     return PartRole(
         role.part, status, does, brief, makes, without, moved, role.kept, note, elsewhere, like, alike, none
     )

@@ -93,7 +93,8 @@ class PartRole:
     kept: the share that stays with the description in the part's place, and with those of earlier parts.
     elsewhere: how much of the model's attention is given otherwise than a described head's: to other positions, or in
     other shares to the same ones (mean total variation, where the head matters). finds_none: of a head that selects
-    positions by what is there, how many of its queries, where it matters, see none; they attend evenly to all.
+    positions by what is there, the share of its queries, where it matters, that see none and attend evenly to all; None
+    if each sees one.
     like: the part that the program reads in its place, because both carry the same. alike: the share that stays with
     that head's attention in its place, and of all others that are read as that head; None of parts that are known to
     carry the same by interchanges alone.
