@@ -143,9 +143,11 @@ def test_an_input_that_only_the_model_reads_stays() -> None:
 
 @torch.no_grad()
 def test_all_but_what_is_said_comes_from_another_row_at_once() -> None:
-    """Against sums by hand: head 1.0 reads head 0.0, the readout the token and head 1.0; all else is another row's."""
+    """Against sums by hand: head 0.0 reads the token, head 1.0 head 0.0, the readout the token and head 1.0."""
     layer = interp.Layer(n_heads=2, d_head=4)
-    spec = interp.ModelSpec(task="count01", d_model=8, layers=(layer, layer), readout_at="=", positions="none")
+    spec = interp.ModelSpec(
+        task="max-of-k", d_model=8, layers=(layer, layer), readout_at="=", positions="learned", max_length=5
+    )
     model, draw = interp.build(spec), torch.Generator().manual_seed(0)
     for tensor in model.parameters():
         tensor.data.copy_(torch.randn(tensor.shape, generator=draw))
@@ -153,7 +155,6 @@ def test_all_but_what_is_said_comes_from_another_row_at_once() -> None:
     running = Running.of(subject, model.task.sample(200))
     of = InputsTried(running, Kinds(running))
     said = {Part(0, 0): ({"token"}, "qkv"), Part(1, 0): ({"head 0.0"}, "qkv"), None: ({"token", "head 1.0"}, "")}
-
     seen = running.mask[:, None] & torch.ones(running.mask.shape[1], running.mask.shape[1]).tril().bool()
 
     def head(layer: int, n: int, stream: torch.Tensor) -> torch.Tensor:
@@ -162,15 +163,16 @@ def test_all_but_what_is_said_comes_from_another_row_at_once() -> None:
         scores = (q @ k.transpose(1, 2) / 2).masked_fill(~seen, -1e9)
         return scores.softmax(-1) @ v @ attn.W_O[n]
 
-    x = model.embed(running.batch.tokens)
-    after = x + head(0, 0, x) + head(0, 1, x) + model.blocks[0].attn.b_O
+    x, at = model.embed(running.batch.tokens), model.pos_embed(running.batch.tokens)
+    first, second = (model.blocks[n].attn.b_O for n in range(2))
+    h00, h01 = (head(0, n, x + at) for n in range(2))
+    h11 = head(1, 1, x + at + h00 + h01 + first)
     shares = []
-    for rows, where in of.other_rows:
-        x_, h00_, h01_, h11_ = (
-            value.flatten(0, 1)[rows] for value in (x, head(0, 0, x), head(0, 1, x), head(1, 1, after))
-        )
-        h10 = head(1, 0, x_ + head(0, 0, x) + h01_ + model.blocks[0].attn.b_O)
-        last = x + h00_ + h01_ + model.blocks[0].attn.b_O + h10 + h11_ + model.blocks[1].attn.b_O
+    for (rows, where), (_, kinds, _, _) in zip(of.other_rows, of.donors, strict=True):
+        x_, h00_, h01_, h11_ = (value.flatten(0, 1)[rows] for value in (x, h00, h01, h11))
+        at_ = at.flatten(0, 1)[kinds]
+        h10 = head(1, 0, x_ + at_ + head(0, 0, x + at_) + h01_ + first)
+        last = x + at_ + h00_ + h01_ + first + h10 + h11_ + second
         answers = running.read(running.reads.pick(last))
         shares.append(float((answers == running.answers)[where].double().mean()))
     assert of.stay_together(said) == pytest.approx(min(shares))

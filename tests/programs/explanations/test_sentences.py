@@ -75,6 +75,7 @@ def test_a_head_that_finds_nothing_attends_evenly() -> None:
     assert f"{said})." in how(replace(FOUND, parts=(one,)))
     both = f"{said}; in the model, 0.1250 of its attention is given otherwise)."
     assert both in how(replace(FOUND, parts=(replace(one, elsewhere=0.125),)))
+    assert replace(FOUND, parts=(one,)).to_frame()["finds_none"].tolist() == [0.01]
     assert "there is none" not in how(replace(FOUND, parts=(replace(one, finds_none=0.0),)))
 
 
