@@ -1,4 +1,4 @@
-"""Multinomial logistic regression with a weak penalty, for probes: by Newton's method, or if large by scikit-learn's.
+"""Multinomial logistic regression with a weak penalty: by Newton's method, or if large by scikit-learn's.
 
 Both converge to the only minimum, so that they give the same up to rounding.
 """
@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 WEAK, STEPS, PRECISION = 100.0, 1000, 1e-8
-"""Of a logistic regression: the inverse weight of its penalty (scikit-learn's C), most steps, and the gradient at which
-it ends, so that scores are exact to 1e-5."""
+"""Of the logistic regression of a probe: the inverse weight of its penalty; of each: most steps, and the gradient at
+which it ends, so that scores of probes are exact to 1e-5."""
 SMALL = 300
 """Most weights and constants for which the matrix of second derivatives is solved as a whole."""
 LEAST_FALL = 1e-4
@@ -18,23 +18,23 @@ LEAST_FALL = 1e-4
 
 
 def logistic(
-    x: Float[np.ndarray, "rows d"], value: Int[np.ndarray, "rows"]
+    x: Float[np.ndarray, "rows d"], value: Int[np.ndarray, "rows"], weak: float = WEAK
 ) -> tuple[Float[np.ndarray, "d n"], Float[np.ndarray, "n"], Int[np.ndarray, "n"]]:
     """Return weights and constants of the score of each value that occurs, two or more, and these values.
 
-    Of two values, the first has the score 0.
+    Of two values, the first has the score 0. weak: the inverse weight of the penalty (scikit-learn's C).
     """
     names, target = np.unique(value, return_inverse=True)
     if (x.shape[1] + 1) * len(names) > SMALL:
         from sklearn.linear_model import LogisticRegression
 
-        fitted = LogisticRegression(C=WEAK, solver="newton-cg", tol=PRECISION, max_iter=STEPS).fit(x, value)
+        fitted = LogisticRegression(C=weak, solver="newton-cg", tol=PRECISION, max_iter=STEPS).fit(x, value)
         weights, constants = fitted.coef_.T, fitted.intercept_
         if len(names) == 2:  # one column: how much more the second value scores than the first
             weights, constants = weights * [0, 1], constants * [0, 1]
         return weights, constants, names
     # The weights of two values are opposite, so their penalty is half of that of their difference.
-    weights, constants = _minimum(x, np.eye(len(names))[target], (2 if len(names) == 2 else 1) / WEAK)
+    weights, constants = _minimum(x, np.eye(len(names))[target], (2 if len(names) == 2 else 1) / weak)
     if len(names) == 2:
         weights, constants = weights - weights[:, :1], constants - constants[0]
     return weights, constants, names

@@ -18,7 +18,7 @@ from interp.programs.waves import Waves
 from interp.support import words
 
 GRADED = 2.3
-"""A soft head mostly attends where its scores are at most this far (a tenth of the attention) below the largest."""
+"""A soft head attends most to positions whose scores are at most this far (a tenth of the weight) below the largest."""
 EXCEPTED = 2
 """Most values that are listed as those to which a head does not attend."""
 STRONG = 1.4
@@ -56,7 +56,7 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
     if not step.query:
         return _graded(program, step.key, step.scores[0], keys, brief)
     if most := _selected(program, step, queries, keys, GRADED):
-        return f"mostly {most}"
+        return f"most {most}"
     if queries == keys and (alike := _alike(program, step, brief)):
         return alike
     both = f"{_there(program, step.key)} and {_here(program, step.query)}"
@@ -141,7 +141,7 @@ def _compared(more: str, less: str, order: Sequence[int], n: int, keys: Values, 
     """The first n values of an order, or the others if these are fewer, or if both are many, how many of them."""
     first, others = order[:n], order[n:]
     if key == "position":
-        return f", {more} to {_positions(first, len(keys))}"
+        return f", {more} to {positions_words(first, len(keys))}"
     if n <= min(NAMED, len(others)) or len(others) > NAMED:
         named = words.either([repr(keys[at]) for at in first], NAMED)
         return f", {more} to each {named if n <= NAMED else f'of {n} of {len(order)} values'}"
@@ -153,14 +153,16 @@ def _value(key: str, value: str) -> str:
     return f"position {value}" if key == "position" else repr(value)
 
 
-def _positions(chosen: Sequence[int], n: int) -> str:
-    """Some of n positions: "the first position", "positions 3 to 7"."""
+def positions_words(chosen: Sequence[int], n: int | None = None) -> str:
+    """Some of n positions (None: not known of how many): "the first position", "positions 3 to 7"."""
     listed = sorted(chosen)
     if len(listed) == 1:
         return "the first position" if listed == [0] else f"position {listed[0]}"
     if len(listed) > NAMED and listed == list(range(listed[0], listed[-1] + 1)):
         return f"positions {listed[0]} to {listed[-1]}"
     if len(listed) > NAMED:
+        if n is None:
+            return f"positions {words.ranges(listed)}"
         alternate = listed == list(range(listed[0] % 2, n, 2))
         return f"the {('even', 'odd')[listed[0]]} positions" if alternate else f"{len(listed)} of {n} positions"
     return f"positions {words.joined([str(at) for at in listed])}"
@@ -208,7 +210,7 @@ def _selected(program: Program, step: Head, queries: Values, keys: Values, least
 def _fixed(program: Program, name: str, chosen: Sequence[int], keys: Values) -> str:
     """The values of a key that every query selects."""
     if name == "position":
-        return f"{'evenly ' * (len(chosen) > 1)}to {_positions(chosen, len(keys))}"
+        return f"{'evenly ' * (len(chosen) > 1)}to {positions_words(chosen, len(keys))}"
     if len(chosen) < len(keys) <= len(chosen) + EXCEPTED and len(chosen) > 1:
         others = [value for at, value in enumerate(keys) if at not in chosen]
         return f"evenly to positions where {said(program, name)} is not {_values(others, len(keys))}"

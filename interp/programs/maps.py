@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.measures.logistic import logistic
+
 DETERMINED = 0.995
 """Share of the points at which a table must give the value."""
 MOST_CELLS = 4096
@@ -136,28 +138,21 @@ def weighed(
 
 
 def _fit(target: Tensor, features: Mapping[str, Tensor], of: list[str], n_target: int, free: bool = False) -> Weights:
-    """Multinomial logistic regression, nearly without a penalty; free: with next to none."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
+    """Multinomial logistic regression, nearly without a penalty; free: with next to none. Of two values, the first has
+    no weights."""
     x = torch.cat([torch.zeros(len(target), 0), *(features[name] for name in of)], 1).double()
     drawn = torch.arange(len(x))
     if len(x) > FITTED and not free:
         drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:FITTED]
-    classes = target[drawn].unique()
     weights, bias = torch.zeros(x.shape[1], n_target, dtype=torch.float64), torch.full((n_target,), NEVER).double()
-    if len(classes) == 1 or not of:
+    if len(target[drawn].unique()) == 1 or not of:
         bias[torch.bincount(target).argmax()] = 0.0
     else:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            strength, steps, tolerance = (1e8, 5000, 1e-8) if free else (1e4, 300, 1e-4)
-            regression = LogisticRegression(C=strength, max_iter=steps, tol=tolerance)
-            regression.fit(x[drawn].numpy(), target[drawn].numpy())
-        coef, intercept = torch.as_tensor(regression.coef_), torch.as_tensor(regression.intercept_)
-        if len(classes) == 2:  # scikit-learn keeps the second class alone
-            coef, intercept = torch.cat([-coef, coef]) / 2, torch.cat([-intercept, intercept]) / 2
-        weights[:, classes], bias[classes] = coef.T, intercept
+            warnings.simplefilter("ignore")  # a fit that does not converge is one of many that are tried
+            fitted = logistic(x[drawn].numpy(), target[drawn].numpy(), weak=1e8 if free else 1e4)
+        slopes, constants, classes = map(torch.as_tensor, fitted)
+        weights[:, classes], bias[classes] = slopes, constants
     share = float(((x @ weights + bias).argmax(1) == target).double().mean())
     sizes = [features[name].shape[1] for name in of]
     return Weights(tuple(of), tuple(weights.split(sizes)), bias, share)

@@ -100,6 +100,21 @@ def finds_none(reading: Reading, part: Part) -> float:
     return float(step.finds_none(made, reading.seen)[reading.needed[str(part)]].double().mean())
 
 
+def only_from(reading: Reading, part: Part) -> tuple[int, ...] | None:
+    """The positions from which a head matters that is described as attending to certain positions, whatever its own is,
+    where it attends otherwise from others that see these; None if it does not, and of other heads."""
+    step, needed = reading.step(str(part)), reading.needed[str(part)]
+    assert isinstance(step, Head)
+    if not step.hard or step.query or step.key != "position":
+        return None
+    made = reading.after([later for later in reading.steps if later.name not in reading.made])
+    others = reading.running.mask & ~needed & ~step.finds_none(made, reading.seen)
+    asked = queries(reading, part, others, reading.running.original)
+    if not len(asked.rows) or asked.far(step.attention(made, reading.seen)[asked.rows, asked.positions]) <= CLOSE:
+        return None
+    return tuple(needed.any(0).nonzero()[:, 0].tolist())
+
+
 def queries(reading: Reading, part: Part, where: Tensor, running: Running | None = None) -> Queries:
     """The queries of a head at some positions, in the model with its descriptions so far, or in another one."""
     running = running or reading.running

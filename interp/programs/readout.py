@@ -193,6 +193,8 @@ class Readout:
         if kind == "sigmoid":
             weights = {name: torch.cat([torch.zeros_like(weight), weight], 1) for name, weight in weights.items()}
             bias = torch.cat([torch.zeros(1).double(), bias])
+        elif len(bias) == 2:  # of two answers, the difference decides
+            weights, bias = {name: weight - weight[:, :1] for name, weight in weights.items()}, bias - bias[:1]
         step = Linear("answer", tuple(weights), tuple(map(matrix, weights.values())), tuple(bias.tolist()), self.words)
         return (step, []) if reading.answered(step).share >= 0.99 else None
 

@@ -21,6 +21,13 @@ COMPARED = {
     "at most": "equals or comes before", "at least": "equals or comes after",
 }  # fmt: skip
 """The place of one value against that of another, in the order of the vocabulary, say."""
+NUMBERS = {
+    "smaller": "is smaller than",
+    "greater": "is greater than",
+    "at most": "is at most",
+    "at least": "is at least",
+}
+"""The same of values that are numbers."""
 EDGES = {
     "clamped": " (where there is none, to the {end} position)",
     "around": " (in a circle: the first position follows the last)",
@@ -168,7 +175,7 @@ def in_words(
     elif of_keys and one.kind == "equal":
         text = f"to the position whose number is {own}"
     else:
-        text = f"to positions where {other} {COMPARED[one.kind]} {own}"
+        text = f"to positions where {compared(one.kind, other, own, keys)}"
     text += EDGES.get(one.edge, "").format(end="first" if one.by < 0 else "last")
     text += _listed(", or ", [keys[key] for key in one.always], of_keys)
     text += _listed(", not ", [keys[key] for key in one.never], of_keys)
@@ -177,6 +184,13 @@ def in_words(
         more = "not " * (not selected[query, key]) or "also " * (int(selected[query].sum()) > 1)
         text += f", from {_value(queries[query], of_queries)} {more}to {_value(keys[key], of_keys)}"
     return text
+
+
+def compared(kind: str, one: str, other: str, values: Sequence[str]) -> str:
+    """A comparison in words: "the token equals its own token". values: those of both."""
+    if all(value.isdecimal() for value in values) and [*map(int, values)] == sorted(map(int, values)):
+        return f"{one} {NUMBERS.get(kind, COMPARED[kind])} {other}"
+    return f"{one} {COMPARED[kind]} {other}{' in the vocabulary' * (kind in NUMBERS)}"
 
 
 def shifted(shift: int) -> str:

@@ -265,8 +265,10 @@ class Running:
             return self.logits
         first = min(part.layer for part in edits)
         edits = {**{part: value for part, value in self.replaced.items() if part.layer >= first}, **edits}
-        if self._plain and first == len(self.blocks) - 1:
+        last = len(self.blocks) - 1
+        if self._plain and first == last:
             return read_out(self.subject, self._after_layer(first, edits, None)[:, 0])
+        once = self._plain and self._read_once(last)
         model, outputs = self.subject.model, []
         for here, rows, positions in self._chunks():
             hooks = [*self._with_counts(here), *self._put(edits, here)]
@@ -275,10 +277,15 @@ class Running:
                     stream = self._after_layer(first, edits, here)
                 else:
                     stream = self._at(f"blocks.{first}.hook_resid_pre")[here].to(model.cfg.device)
-                for block in self.blocks[first + self._plain :]:
+                for block in self.blocks[first + self._plain : last if once else last + 1]:
                     stream = block(stream, attention_mask=self._padding(here))
+                if once:
+                    outputs.append(stream)
+                    continue
                 out = model.unembed(model.ln_final(stream) if hasattr(model, "ln_final") else stream)
             outputs.append(out[rows, positions])
+        if once:
+            return read_out(self.subject, self._after_last(torch.cat(outputs), edits)[:, 0])
         return self.subject.columns(torch.cat(outputs))
 
     def _padding(self, here: slice) -> Int[Tensor, "rows length"] | None:
@@ -298,30 +305,39 @@ class Running:
     def _after_layer(self, layer: int, edits: Edits, here: slice | None) -> Float[Tensor, "rows length d_model"]:
         """The residual stream after a plain layer with parts of it replaced, for some rows (None: at the reads, as rows
         of one position). What its heads give is known, so its attention does not run."""
-        block, value, device = self.blocks[layer], edits.get(Part(layer)), self.subject.model.cfg.device
+        before, device = f"blocks.{layer}.hook_resid_pre", self.subject.model.cfg.device
+        stream = self._at_read(before)[:, None] if here is None else self._at(before)[here]
+        stream = stream.to(device) + self._attention_with(layer, edits, here)
+        return self._after_mlp(layer, stream, edits, here)
+
+    def _after_last(
+        self, stream: Float[Tensor, "rows length d_model"], edits: Edits
+    ) -> Float[Tensor, "reads 1 d_model"]:
+        """The residual stream after the last layer at the reads, if this one enters it; see `_read_once`."""
+        layer = len(self.blocks) - 1
+        z = torch.stack([self.reads.pick(edits[head]).to(stream) if head in edits else
+                         self._z_at_reads(head, "qkv", stream) for head in self._heads(layer)], 1)  # fmt: skip
+        stream = self.reads.pick(stream)[:, None] + self._heads_write(layer, z[:, None])
+        return self._after_mlp(layer, stream, edits, None)
+
+    def _after_mlp(
+        self, layer: int, stream: Float[Tensor, "rows length d_model"], edits: Edits, here: slice | None
+    ) -> Float[Tensor, "rows length d_model"]:
+        """The same with what the layer's MLP adds, and the norms between; see `_after_layer`."""
+        block, value = self.blocks[layer], edits.get(Part(layer))
         post = isinstance(block, PostNormBlock)
-
-        def at(value: Tensor) -> Tensor:
-            return (self.reads.pick(value)[:, None] if here is None else value[here]).to(device)
-
-        before = f"blocks.{layer}.hook_resid_pre"
-        stream = self._at_read(before)[:, None].to(device) if here is None else at(self._at(before))
-        stream = stream + self._attention_with(layer, edits, here)
         stream = block.ln1(stream) if post else stream
-        if Part(layer) in self.parts:
-            if value is not None:
-                out = at(value).to(stream)
-            else:
-                out = block.mlp(stream if post or not hasattr(block, "ln2") else block.ln2(stream))
-            stream = block.ln2(stream + out) if post else stream + out
-        return stream
+        if Part(layer) not in self.parts:
+            return stream
+        if value is None:
+            out = block.mlp(stream if post or not hasattr(block, "ln2") else block.ln2(stream))
+        else:
+            out = (self.reads.pick(value)[:, None] if here is None else value[here]).to(stream)
+        return block.ln2(stream + out) if post else stream + out
 
     def _attention_with(self, layer: int, edits: Edits, here: slice | None) -> Float[Tensor, "rows length d_model"]:
-        """What a layer's attention adds with heads replaced; see `_after_layer`.
-
-        It is one product over all heads: adding what one head changes would leave a rounding error, which decides ties.
-        """
-        attn, device = self.blocks[layer].attn, self.subject.model.cfg.device
+        """What a layer's attention adds with heads replaced; see `_after_layer`."""
+        device = self.subject.model.cfg.device
         changed = {part: value for part, value in edits.items() if part.layer == layer and part.head is not None
                    and value is not self.replaced.get(part)}  # fmt: skip
         if here is not None and not changed:
@@ -331,17 +347,29 @@ class Running:
             for part, value in changed.items():
                 z[:, :, part.head] = self.reads.pick(value).to(z)[:, None]
         else:
-            heads = (part for part in self.parts if part.layer == layer and part.head is not None)
-            z = torch.stack(
-                [changed.get(part, self._value(part))[here].to(device, attn.W_O.dtype) for part in heads], 2
-            )
+            dtype = self.blocks[layer].attn.W_O.dtype
+            heads = self._heads(layer)
+            z = torch.stack([changed.get(part, self._value(part))[here].to(device, dtype) for part in heads], 2)
+        return self._heads_write(layer, z)
+
+    def _heads_write(
+        self, layer: int, z: Float[Tensor, "rows length heads d_head"]
+    ) -> Float[Tensor, "rows length d_model"]:
+        """What a layer's heads add together.
+
+        It is one product over all heads: adding what one head changes would leave a rounding error, which decides ties.
+        """
+        attn = self.blocks[layer].attn
         return functional.linear(z.flatten(2), attn.W_O.flatten(0, 1).T, attn.b_O)
+
+    def _heads(self, layer: int) -> list[Part]:
+        """The heads of a layer."""
+        return [part for part in self.parts if part.layer == layer and part.head is not None]
 
     @cached_method
     def _z_read(self, layer: int) -> Float[Tensor, "reads 1 heads d_head"]:
         """The values of a layer's heads at the reads."""
-        heads = [part for part in self.parts if part.layer == layer and part.head is not None]
-        z = torch.stack([self.reads.pick(self._value(part)) for part in heads], 1)
+        z = torch.stack([self.reads.pick(self._value(part)) for part in self._heads(layer)], 1)
         return z[:, None].to(self.subject.model.cfg.device)
 
     # ------------------------------------------------------------ direct paths

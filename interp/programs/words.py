@@ -54,6 +54,8 @@ def step_words(program: Program, step: Step, brief: bool = False) -> str:
             return f"says {class_words(program, step)}"
         read = [at for at in range(len(step.of)) if len(set(_classes(program, step, at))) > 1] or [0]
         of = words.joined(_read_as(program, step, at) for at in read)
+        if len(read) == 1 and of.startswith("whether ") and len(set(step.entries)) == 2:
+            return f"says {of}"
         cells = words.counted(prod(len(set(_classes(program, step, at))) for at in read), "entry", "entries")
         return f"looks up {of} in a table of {cells}"
     if isinstance(step, Linear) and len(step.of) == 1 and len(two := program.values[step.of[0]]) == 2:
@@ -88,13 +90,14 @@ def _says_of_two(program: Program, step: Table) -> str:
         return ""
     rows = torch.tensor(step.entries).reshape(len(values), -1)
     for entry in sorted(set(step.entries), reverse=True):
-        for kind, compared in relations.COMPARED.items():
+        for kind in relations.COMPARED:
             wrong = (rows == entry) != relations.base(kind, 0, *rows.shape)
             out = wrong.diagonal().nonzero()[:, 0].tolist()
             few = kind == "equal" and len(out) <= relations.EXCEPTIONS and 2 * len(out) < len(values)
             if int(wrong.sum()) == len(out) and (few or not out):
                 but = f", and neither is {words.either([repr(values[at]) for at in out], NAMED)}" if out else ""
-                return f"whether {said(program, second)} {compared} {said(program, first)}{but}"
+                both = relations.compared(kind, said(program, second), said(program, first), values)
+                return f"whether {both}{but}"
     return ""
 
 
@@ -122,8 +125,10 @@ def answer_words(program: Program) -> str:
             inner = words.joined(said(program, name) for name in step.of)
             return f"The answer is looked up by {inner} in a table of {len(step.entries)} entries."
         if isinstance(step, Head) and not (step.hard and step.query) and _itself(program):
-            mixed = said(program, step.value).removeprefix("the ")
-            return f"The answer is the {mixed} with the largest share of the attention of {step.part or step.name}."
+            mixed, head = said(program, step.value).removeprefix("the "), step.part or step.name
+            others = set(program.values[step.value]) - set(program.answers)
+            among = ", among those that are answers" if others else ""
+            return f"The answer is the {mixed} with the largest share of the attention of {head}{among}."
         return f"The answer follows from {of[0]}."
     parts = [text.removeprefix("the value of ") for text in of if text.startswith("the value of ")]
     if len(parts) > 1:
@@ -194,8 +199,8 @@ def parts_words(parts: Sequence[str]) -> str:
 
 
 PLURALS = {
-    "that it sees": "that they see", "attends": "attend", "reads": "read", "looks up": "look up", "makes": "make",
-    "takes": "take", "says": "say", "adds up": "add up", "divides": "divide",
+    "that it sees": "that they see", "it attends": "they attend", "attends": "attend", "reads": "read",
+    "looks up": "look up", "makes": "make", "takes": "take", "says": "say", "adds up": "add up", "divides": "divide",
     "adds its mean": "add their means", "its own": "their own",
 }  # fmt: skip
 """What changes in the description of a part where several do the same."""

@@ -143,7 +143,7 @@ def test_graded_places_are_not_said_to_be_even() -> None:
         head = Head("h", "position", "position", rows, "token", "head 0.0")
         return step_words(Program(("a", "b"), 5, False, (head,), answer), head, brief=True).partition(" and reads")[0]
 
-    assert said(NEVER, 0.0, -0.7) == "attends mostly to the positions 2 and 1 before its own"
+    assert said(NEVER, 0.0, -0.7) == "attends most to the positions 2 and 1 before its own"
     assert said(0.0, -0.7, -0.7, -0.7) == "attends more to its own position"
     assert said(-0.7, 0.0, 0.0, 0.0) == "attends less to its own position"
 

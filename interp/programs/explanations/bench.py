@@ -143,6 +143,14 @@ class View:
         numbers = torch.tensor([self.setting.numbers.get(token, 0) for token in self.setting.vocabulary])
         return torch.where(self.content, numbers[self.tokens], 0)
 
+    def mixed(self) -> View:
+        """Return the same with each content token from another row, for each position by itself; marks stay."""
+        tokens, random = self.tokens.clone(), torch.Generator().manual_seed(0)
+        for at in range(tokens.shape[1]):
+            rows = self.content[:, at].nonzero()[:, 0]
+            tokens[rows, at] = tokens[rows[torch.randperm(len(rows), generator=random)], at]
+        return View(self.setting, tokens, self.mask)
+
     @property
     def place(self) -> Int[Tensor, "length"]:
         return torch.arange(self.tokens.shape[1])

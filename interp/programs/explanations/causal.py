@@ -25,7 +25,7 @@ from interp.programs.explanations.findings import (
 from interp.programs.interchange import FreshInputs, Interchanger, Placed, Scored, carried, in_pairs, interchanged
 from interp.programs.language import Program
 from interp.programs.minimal import NEXT_TO_NONE, inputs, writers
-from interp.programs.read_heads import finds_none
+from interp.programs.read_heads import finds_none, only_from
 from interp.programs.readers import runs_before
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED
@@ -341,6 +341,7 @@ def at_means(reading: Reading, roles: dict[Part, PartRole]) -> dict[Part, PartRo
         "kept": kept,
         "elsewhere": None,
         "finds_none": None,
+        "only_from": None,
     }
     return roles | {part: replace(roles[part], **mean) for part in unread}
 
@@ -393,6 +394,7 @@ def part_role(reading: Reading, program: Program | None, part: Part, alone: bool
         where = "its values at" if moved < 1 - CHANGED else "the values of this and of other parts at"
         note = note or f"with {where} other positions, answers change"
     none = None if elsewhere is None else finds_none(reading, part) or None
+    places = None if elsewhere is None else only_from(reading, part)
     return PartRole(
-        role.part, status, does, brief, makes, without, moved, role.kept, note, elsewhere, like, alike, none
+        role.part, status, does, brief, makes, without, moved, role.kept, note, elsewhere, like, alike, none, places
     )

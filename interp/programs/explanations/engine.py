@@ -61,6 +61,8 @@ from interp.tasks.structure import CONDITIONAL_TABLE, lacks
 
 LEARNED = 0.5
 """A model is explained only if its accuracy is at least this far from that of a constant answer (0) to perfect (1)."""
+ONE_VALUE = 0.9
+"""Share above which a value of a variable is its value, on inputs that the task does not have."""
 NEAR = 0.9
 """Smallest share of the answers for which the closest rule is named if no rule is good enough."""
 MOST, FEWEST = 5_000, 200
@@ -449,7 +451,9 @@ def described_on(population: Population, n: int, edges: int = 0) -> str:
 def named(reading: Reading, program: Program) -> dict[str, str]:
     """The simplest quantity of the library that divides the positions as a variable does, by variable.
 
-    Nothing is named where rows hold equal tokens once, because positions are lost there.
+    They must divide alike on tokens that are exchanged between rows, too: where the first two tokens of each input are
+    equal, a head that reads the second does not read the first. Nothing is named where rows hold equal tokens once,
+    because positions are lost there.
     """
     running = reading.running
     if running.counts is not None:
@@ -459,11 +463,16 @@ def named(reading: Reading, program: Program) -> dict[str, str]:
     known = reading.codes()
     codes = {step.name: known[step.name][0] for step in program.steps if step.name in known and step.part}
     needed = {name: reading.needed.get(name.removesuffix(" level"), running.mask) for name in codes}
+    mixed = bench.view.mixed()
+    made = program.run(mixed.tokens, running.weights)
+    one = {name: needed[name] & (made[name].amax(-1) > ONE_VALUE * made[name].sum(-1)) for name in codes}
     for quantity in candidates(bench.setting) if codes else ():
-        values = quantity.values(bench.view)
+        values, others = quantity.values(bench.view), quantity.values(mixed)
         for name, code in codes.items():
             if name not in names and same_partition(code[needed[name]], values[needed[name]]):
-                names[name] = quantity.words
+                there = one[name]
+                if not bool(there.any()) or same_partition(made[name].argmax(-1)[there], others[there]):
+                    names[name] = quantity.words
     return names
 
 

@@ -24,6 +24,7 @@ from interp.models.architecture.task_model import TaskModel, hooked
 from interp.models.subject import Subject
 from interp.models.zoo import load
 from interp.programs.as_hypothesis import as_hypothesis
+from interp.programs.attention_words import positions_words
 from interp.programs.explanations.findings import (
     AT_ITS_MEANS,
     AT_ONCE,
@@ -59,7 +60,19 @@ SHIPPED = "shipped.json"
 
 Level: TypeAlias = Literal["explained", "imitated", "in part", "answers only", "none"]
 LEVELS: tuple[Level, ...] = ("explained", "imitated", "in part", "answers only", "none")
-COLUMNS = ("part", "status", "does", "variable", "without", "moved", "kept", "elsewhere", "finds_none", "note")
+COLUMNS = (
+    "part",
+    "status",
+    "does",
+    "variable",
+    "without",
+    "moved",
+    "kept",
+    "elsewhere",
+    "finds_none",
+    "only_from",
+    "note",
+)
 """What a table says of each part."""
 GIVEN: tuple[Level, ...] = ("explained", "imitated")
 """The levels at which a program of the parts gives the model's answers."""
@@ -394,7 +407,7 @@ def steps_of(found: Explanation, short: bool = False, weights: bool = False) -> 
     weights: with those of graded attention."""
     used = [role for role in found.parts if role.status in USED]
     groups = grouped({
-        role.part: (not weights and role.brief) or role.does
+        role.part: f"{(not weights and role.brief) or role.does}{_from(role)}"
         for role in used if role.status == "explained" and role.does
     })  # fmt: skip
     named = {role.part: role for role in used}
@@ -419,6 +432,13 @@ def steps_of(found: Explanation, short: bool = False, weights: bool = False) -> 
 def numbered(steps: Sequence[str]) -> list[str]:
     """Steps with their numbers, if there are several."""
     return [f"{n}. {step}" for n, step in enumerate(steps, 1)] if len(steps) > 1 else [*steps]
+
+
+def _from(role: PartRole) -> str:
+    """From where a head attends to certain positions, if not from all."""
+    if not role.only_from:
+        return ""
+    return f" (from {positions_words(role.only_from)}; from others it attends otherwise, which changes no answer)"
 
 
 def _otherwise(roles: Sequence[PartRole]) -> str:
@@ -462,13 +482,11 @@ def _interchanged(explanation: Explanation) -> list[str]:
         return []
     which = explanation.variables[0].name if len(scores) == 1 else f"one of {len(scores)} variables"
     changes, stays = ([cases for cases in column if cases.n] for column in zip(*((s.changes, s.stays) for s in scores)))
-    n = min(cases.n for cases in changes)
-    more = " or more" if len(changes) > 1 else ""
     text = (
         f"With {which} from another input, in all places where it lives, the model answers as the program then does in "
-        f"{_shares(changes)} of the cases in which the program's answer changes ({n:,}{more})"
+        f"{_shares(changes)} of the cases drawn in which the program's answer changes ({_numbers(changes)})"
     )
-    return [f"{text}, and in {_shares(stays)} of those in which it stays." if stays else f"{text}."]
+    return [f"{text}, and in {_shares(stays)} of those in which it stays ({_numbers(stays)})." if stays else f"{text}."]
 
 
 def _with_rest(explanation: Explanation) -> list[str]:
@@ -477,6 +495,11 @@ def _with_rest(explanation: Explanation) -> list[str]:
         return []
     rest = "With the rest of what all parts and the readout read taken from another input at once"
     return [f"{rest}, {words.portion(explanation.rest)} of the answers stay."]
+
+
+def _numbers(cases: Sequence[Cases]) -> str:
+    """How many cases there are, of one variable or at least."""
+    return f"{min(group.n for group in cases):,}{' or more' if len(cases) > 1 else ''}"
 
 
 def _shares(cases: Sequence[Cases]) -> str:
@@ -541,8 +564,10 @@ def _reads_less(found: Explanation) -> list[str]:
     left = "all" if least == 1 else f"{words.at_least(least)} or more"
     where = "In the program" if found.program is not None else "By their descriptions"
     this, it = ("this", "it") if len(reads) == 1 else ("any one of these", "one of these")
+    none = "none" if least == 1 else "next to none"
+    places = ", and all that carries the same," if any(len(variable.places) > 1 for variable in found.variables) else ""
     return [
-        f"{where}, {words.joined(reads)}, but next to none of the model's answers depend on {this}: with {it} taken "
+        f"{where}, {words.joined(reads)}, but {none} of the model's answers depend on {this}: with {it}{places} taken "
         f"from elsewhere, {left} of the answers stay."
     ]
 

@@ -94,7 +94,8 @@ class PartRole:
     elsewhere: how much of the model's attention is given otherwise than a described head's: to other positions, or in
     other shares to the same ones (mean total variation, where the head matters). finds_none: of a head that selects
     positions by what is there, the share of its queries, where it matters, that see none and attend evenly to all; None
-    if each sees one.
+    if each sees one. only_from: of a head that attends to certain positions, whatever its own is: those from which it
+    matters, if it attends otherwise from others.
     like: the part that the program reads in its place, because both carry the same. alike: the share that stays with
     that head's attention in its place, and of all others that are read as that head; None of parts that are known to
     carry the same by interchanges alone.
@@ -113,6 +114,7 @@ class PartRole:
     like: str = ""
     alike: float | None = None
     finds_none: float | None = None
+    only_from: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

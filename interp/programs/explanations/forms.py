@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from interp.measures.logistic import logistic
 from interp.programs.explanations.bench import Setting
 from interp.programs.explanations.quantities import Quantity, combine
 from interp.support import words
@@ -324,18 +325,16 @@ class Sum(YesOrNo):
 
     def weigh(self, seen: Grouped) -> Data | None:
         """Fit weights and a threshold, rounded to three digits. The largest weight is 1 in size."""
-        from sklearn.linear_model import LogisticRegression
-
         two = np.unique(seen.answers)
         if len(two) != 2 or any(quantity.tokens for quantity in seen.quantities):
             return None
         design = np.column_stack(seen.values).astype(float)
         width = np.abs(design).max(0).clip(1)
-        fitted = LogisticRegression(C=1e4, max_iter=2000).fit(design / width, seen.answers == two[1])
-        weights = fitted.coef_[0] / width
+        slopes, constants, _ = logistic(design / width, seen.answers == two[1], weak=1e4)
+        weights = slopes[:, 1] / width
         if (largest := np.abs(weights).max()) == 0:
             return None
-        rounded = [float(f"{w / largest:.3g}") for w in (*weights, -fitted.intercept_[0])]
+        rounded = [float(f"{w / largest:.3g}") for w in (*weights, -constants[1])]
         return {"weights": rounded[:-1], "threshold": rounded[-1], "yes": int(two[1]), "no": int(two[0])}
 
     def constants(self, data: Data) -> int:
