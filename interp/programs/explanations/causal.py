@@ -37,7 +37,7 @@ SHARE = 0.99
 """Share of the model's answers, and of each frequent answer, that a program must give."""
 LOSS = 0.005
 """Most answers, as a share, that a program loses with inputs that the model does without; see may_lose."""
-RULES = 13
+RULES = 14
 """Version of what a model must show to be explained, and of how it is measured: in a comparison, rows by an earlier one
 are explained anew."""
 
@@ -136,6 +136,11 @@ def carriers(reading: Reading, judged: Judged) -> dict[str, str]:
     what it writes follows from it. As few are taken as are needed, so that nothing more is read.
     """
     tried, parts = reading.tried, reading.running.by_name
+
+    def enough_at_once(carrying: Mapping[str, str]) -> bool:
+        variables = [lives_in(role, carrying) for role in judged.variables]
+        return (reads_at_once(reading, judged.program, judged.roles, variables)[0] or 0.0) >= LOWEST
+
     known = holders(reading, judged)
     carrying: dict[str, str] = {}
     more = {reads.reader for reads in judged.more}
@@ -148,7 +153,18 @@ def carriers(reading: Reading, judged: Judged) -> dict[str, str]:
                 if tried.stay_without(part, {*read, *rest}, sides) >= SHARE:
                     least = rest
             carrying |= {name: known[name] for name in least}
+    if AT_ONCE in more and enough_at_once(known):
+        for name in [*known]:
+            if enough_at_once(fewer := {other: place for other, place in known.items() if other != name}):
+                known = fewer
+        carrying |= known
     return carrying
+
+
+def lives_in(role: VariableRole, carrying: Mapping[str, str]) -> VariableRole:
+    """The variable in further places, too; carrying: these, each with the first place of its variable."""
+    further = [name for name, place in carrying.items() if place == role.places[0] and name not in role.places]
+    return replace(role, places=(*role.places, *further))
 
 
 def holders(reading: Reading, judged: Judged) -> dict[str, str]:
