@@ -10,7 +10,7 @@ import torch
 from interp.programs import relations
 from interp.programs.attention_words import where
 from interp.programs.language import Program
-from interp.programs.steps import Evened, Head, Linear, Matrix, Normed, Product, Step, Sums, Table, Values
+from interp.programs.steps import NEVER, Evened, Head, Linear, Matrix, Normed, Product, Step, Sums, Table, Values
 from interp.programs.variable_words import (
     NAMED,
     class_words,
@@ -126,6 +126,8 @@ def answer_words(program: Program) -> str:
             return f"The answer is looked up by {inner} in a table of {len(step.entries)} entries."
         if isinstance(step, Head) and not (step.hard and step.query) and _itself(program):
             mixed, head = said(program, step.value).removeprefix("the "), step.part or step.name
+            if step.key == "position" and step.hard and sum(score > NEVER for score in step.scores[0]) == 1:
+                return f"The answer is the {mixed} that {head} reads."
             others = set(program.values[step.value]) - set(program.answers)
             among = ", among those that are answers" if others else ""
             return f"The answer is the {mixed} with the largest share of the attention of {head}{among}."

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from interp.programs.language import Program
+from interp.programs.relations import compared
 from interp.programs.steps import NEVER, Head, Linear, Table
-from interp.programs.words import plural, step_words
+from interp.programs.words import answer_words, plural, step_words
 
 LETTERS = tuple("abcdefgh")
 
@@ -66,12 +67,43 @@ def test_a_variable_without_effect_in_a_table_is_not_said() -> None:
     assert step_words(program, table) == "looks up the token in a table of 2 entries"
 
 
+def test_an_order_is_that_of_numbers_or_of_the_vocabulary() -> None:
+    """'m' is before 'a' in the vocabulary of m, z, a; in a row it may come after it."""
+    numbers, letters = ("0", "1", "2"), ("m", "z", "a")
+    assert compared("smaller", "the token", "its own token", numbers) == "the token is smaller than its own token"
+    assert compared("at least", "the token", "its own token", numbers) == "the token is at least its own token"
+    assert compared("equal", "the token", "its own token", numbers) == "the token equals its own token"
+    before = "the token comes before its own token in the vocabulary"
+    assert compared("smaller", "the token", "its own token", letters) == before
+    assert compared("smaller", "the token", "its own token", numbers[::-1]) == before
+    assert compared("different", "the token", "its own token", letters) == "the token differs from its own token"
+
+
+def test_a_table_of_one_class_says_whether() -> None:
+    table = Table("m", ("token",), (0, 1, 1), ("no", "yes"), "MLP 0")
+    program = Program(("a", "b", "c"), 2, True, (table,), Linear("answer", (), (), (0.0,), ("z",)))
+    assert step_words(program, table) == "says whether the token is 'a'"
+
+
+def test_the_largest_share_is_among_the_answers() -> None:
+    """A token that is no answer may have a larger one, on every input."""
+    head = Head("h", "", "token", ((0.0, 0.0, 3.0),), "token", "head 0.0")
+    same = ((1.0, 0.0), (0.0, 1.0), (0.0, 0.0))
+    answer = Linear("answer", ("h",), (same,), (0.0, 0.0), ("a", "b"))
+    said = "The answer is the token with the largest share of the attention of head 0.0"
+    assert answer_words(Program(("a", "b", "?"), 4, True, (head,), answer)) == f"{said}, among those that are answers."
+    head, answer = replace(head, scores=((0.0, 1.0),)), replace(answer, weights=(same[:2],))
+    assert answer_words(Program(("a", "b"), 4, True, (head,), answer)) == f"{said}."
+    head = replace(head, key="position", scores=((NEVER, 0.0),))
+    assert answer_words(Program(("a", "b"), 2, True, (head,), answer)) == "The answer is the token that head 0.0 reads."
+
+
 @pytest.mark.parametrize(
     ("entries", "said"),
     [
         ((0, 0, 0, 1), "looks up the token and the position in a table of 4 entries"),
         ((1, 0, 0, 1), "says whether the position equals the token"),
-        ((1, 1, 0, 1), "says whether the position equals or comes after the token"),
+        ((1, 1, 0, 1), "says whether the position is at least the token"),
     ],
 )
 def test_a_table_is_a_relation_only_if_all_entries_are(entries: tuple[int, ...], said: str) -> None:

@@ -482,9 +482,10 @@ def _interchanged(explanation: Explanation) -> list[str]:
         return []
     which = explanation.variables[0].name if len(scores) == 1 else f"one of {len(scores)} variables"
     changes, stays = ([cases for cases in column if cases.n] for column in zip(*((s.changes, s.stays) for s in scores)))
+    drawn = "" if all(cases.exact for cases in (*changes, *stays)) else " drawn"
     text = (
         f"With {which} from another input, in all places where it lives, the model answers as the program then does in "
-        f"{_shares(changes)} of the cases drawn in which the program's answer changes ({_numbers(changes)})"
+        f"{_shares(changes)} of the cases{drawn} in which the program's answer changes ({_numbers(changes)})"
     )
     return [f"{text}, and in {_shares(stays)} of those in which it stays ({_numbers(stays)})." if stays else f"{text}."]
 

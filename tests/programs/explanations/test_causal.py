@@ -301,3 +301,26 @@ def test_a_variable_lives_where_nothing_else_is_read(needed: set[str], carrying:
     more = (findings.ReadsMore(findings.READOUT, 0.5),)
     judged = causal.Judged(program, findings.Agreement(1, 0, 1.0, 1.0, 1.0, 1.0, ""), roles, (held,), (), more)
     assert causal.carriers(reading, judged) == dict.fromkeys(carrying, "head 0.0")
+
+
+@pytest.mark.parametrize(("needed", "carrying"), [("head 0.1", {"head 0.1"}), ("MLP 1", set())])
+def test_what_is_read_at_once_may_be_carried_too(
+    needed: str, carrying: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All parts at once read more, unless heads that stand in for a place of the variable are places of it, too: as few
+    as are needed."""
+    head, other, third = (Part(0, n) for n in range(3))
+    reading: Any = SimpleNamespace(
+        groups=[(head, other, third)], tried=SimpleNamespace(),
+        running=SimpleNamespace(by_name={str(part): part for part in (head, other, third)}),
+    )  # fmt: skip
+    roles = {part: findings.PartRole(str(part), "stands in", "") for part in (other, third)}
+    held = findings.VariableRole("the first token", ("head 0.0",), "", Interchange.none())
+    more = (findings.ReadsMore(findings.AT_ONCE, 0.5),)
+    program = replace(ENDS, steps=(), answer=replace(ENDS.answer, of=(), weights=()))
+    judged = causal.Judged(program, findings.Agreement(1, 0, 1.0, 1.0, 1.0, 1.0, ""), roles, (held,), (), more)
+    monkeypatch.setattr(
+        causal, "reads_at_once",
+        lambda reading, program, roles, variables: (1.0 if needed in variables[0].places else 0.5, ()),
+    )  # fmt: skip
+    assert causal.carriers(reading, judged) == dict.fromkeys(carrying, "head 0.0")

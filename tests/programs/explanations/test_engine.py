@@ -64,6 +64,39 @@ def test_variables_have_names_where_positions_are_known() -> None:
         assert bool(engine.named(reading, program)) == names
 
 
+def at(place: int) -> tuple[float, ...]:
+    """Scores that select one of three positions."""
+    return tuple(0.0 if key == place else NEVER for key in range(3))
+
+
+LETTERS = ("a", "b", "c")
+SAME = Linear(
+    "answer", ("second",), (tuple(tuple(float(a == b) for b in LETTERS) for a in LETTERS),), (0.0,) * 3, LETTERS
+)
+
+
+def test_a_name_is_true_of_tokens_from_other_rows_too() -> None:
+    """Where the first two tokens of all inputs are equal, a head that reads the second does not read the first."""
+    second = Head("second", "", "position", (at(1),), "token")
+    subject = Subject.of(interp.compile(Program(LETTERS, 3, True, (second,), SAME)))
+    batch = subject.task.sample(60, seed=0)
+    tokens = batch.tokens.clone()
+    tokens[:, 0] = tokens[:, 1]
+    reading = decompile(Running.of(subject, replace(batch, tokens=tokens)))
+    program = program_of(reading)
+    assert program is not None
+    assert engine.named(reading, program) == {"head 0.0": "the second token"}
+
+
+def test_a_head_may_attend_to_a_position_from_some_positions_only() -> None:
+    """The first head attends to the position before; what it reads at the last position reaches no answer."""
+    before = Head("before", "position", "position", tuple(at(max(0, query - 1)) for query in range(3)), "token")
+    second = Head("second", "", "position", (at(1),), "before")
+    found = interp.explain(interp.compile(Program(LETTERS, 3, True, (before, second), SAME)))
+    assert [role.only_from for role in found.parts if role.status in USED] == [(0, 1), None]
+    assert "attends to the first position and reads the token (from positions 0 and 1; from others it" in found.sentence
+
+
 def test_moved_rows_are_for_refuted_variables_without_sums() -> None:
     found, counted = (
         replace(interp.explain(model), level="imitated")

@@ -79,6 +79,21 @@ def test_a_head_that_finds_nothing_attends_evenly() -> None:
     assert "there is none" not in how(replace(FOUND, parts=(replace(one, finds_none=0.0),)))
 
 
+def test_from_where_a_head_attends_to_a_position() -> None:
+    """From other positions it attends otherwise: "attends to the first position" alone is false of these."""
+    said = f"Head 0.0 {READS} (from positions 0 and 1; from others it attends otherwise, which changes no answer)"
+    one = replace(PARTS[0], only_from=(0, 1))
+    found = replace(FOUND, parts=(one,))
+    assert f"{said}." in how(found)
+    assert f"{said} (where there is none" in how(replace(FOUND, parts=(replace(one, finds_none=0.01),)))
+    assert found.to_frame()["only_from"].tolist() == [(0, 1)]
+    assert Explanation.from_json(found.to_json()) == found
+    other = replace(one, part="head 0.1", only_from=(2,))
+    assert "Head 0.1 attends to the first position and reads the token (from position 2;" in how(
+        replace(FOUND, parts=(one, other))
+    )
+
+
 def test_values_may_matter_of_parts_whose_mean_will_do() -> None:
     moved = "; with the values of head 0.2 at other positions, 0.7300."
     assert how(replace(FOUND, moved=0.73)).startswith(f"{USED.removesuffix('. ')}{moved} With one of")
@@ -102,17 +117,19 @@ def test_interchanges_are_said() -> None:
         return how(by_program("explained", *variables)).split("model's answers on all 2 inputs.")[1].strip()
 
     model = "from another input, in all places where it lives, the model answers as the program then does in"
-    cases = "of the cases in which the program's answer changes"
+    cases = "of the cases drawn in which the program's answer changes"
     assert said() == ""
     assert said(variable("head 0.0", (0, 0))) == ""
-    stay = "in all of those in which it stays."
+    stay = "in all of those in which it stays (100)."
     one = variable("head 0.0", (100, 100))
     assert said(one) == f"With the value of head 0.0 {model} all {cases} (100), and {stay}"
     both = (one, variable("head 0.1", (48, 50), (99, 100)))
     assert said(*both) == (
         f"With one of 2 variables {model} 0.9600 to 1 {cases} (50 or more), and in 0.9900 to 1 of those in which it "
-        "stays."
+        "stays (100 or more)."
     )
+    known = replace(one.interchange, changes=Cases(100, 100, 100, True), stays=Cases(100, 100, 100, True))
+    assert said(replace(one, interchange=known)) == said(one).replace(" drawn", "")
 
 
 def test_a_program_with_other_variables_imitates() -> None:
@@ -174,7 +191,7 @@ def test_a_card_first_says_why_it_is_imitated(briefly: str) -> None:
 def test_what_next_to_no_answer_follows_from_is_said() -> None:
     token = ReadsLess("MLP 0", "in", ("token",), 1.0)
     one = replace(by_program("explained", variable("head 0.0", (100, 100))), less=(token,))
-    said = "In the program, MLP 0 reads the token, but next to none of the model's answers depend on this: with it"
+    said = "In the program, MLP 0 reads the token, but none of the model's answers depend on this: with it"
     assert f"{said} taken from elsewhere, all of the answers stay. By itself," in one.sentence
     both = replace(one, less=(token, ReadsLess("head 1.0", "key", ("position", "head 0.0", "head 0.1"), 0.9995)))
     assert (
@@ -183,6 +200,8 @@ def test_what_next_to_no_answer_follows_from_is_said() -> None:
         "answers stay."
     ) in both.sentence
     assert Explanation.from_json(both.to_json()) == both
+    carried = replace(one, variables=(replace(variable("head 0.0", (100, 100)), places=("head 0.0", "head 0.1")),))
+    assert f"{said}, and all that carries the same, taken from elsewhere" in carried.sentence
     assert "By their descriptions, MLP 0 reads the token, but" in replace(FOUND, less=(token,)).sentence
 
 
