@@ -20,14 +20,17 @@ class InterpError(ValueError):
     """
 
 
-SENTENCE = 280
+SENTENCE = 360
 """Largest length of messages that quote files."""
 
 
 def cut(sentence: str) -> str:
-    """Shorten a sentence to one line of at most SENTENCE characters, by cutting out the middle."""
+    """Shorten a sentence to one line of at most SENTENCE characters, by cutting words out of the middle."""
     line = " ".join(sentence.split()) if "\n" in sentence or len(sentence) > SENTENCE else sentence
-    return line if len(line) <= SENTENCE else f"{line[: SENTENCE - 90]} ... {line[-80:]}"
+    if len(line) <= SENTENCE:
+        return line
+    first, last = line[: SENTENCE - 90], line[-80:]
+    return f"{first.rpartition(' ')[0] or first} ... {last.partition(' ')[2] or last}"
 
 
 class SpecError(InterpError):

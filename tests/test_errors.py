@@ -15,13 +15,20 @@ def test_up_to_20_problems_are_listed_and_of_more_the_first(found: int, listed: 
     assert [n for n in range(found) if f"<{n}>" in str(error)] == [*range(listed)]
 
 
-@pytest.mark.parametrize(("shorten", "most"), [(short, 60), (cut, 280), (lambda text: short(PurePosixPath(text)), 150)])
+@pytest.mark.parametrize(("shorten", "most"), [(short, 60), (cut, 360), (lambda text: short(PurePosixPath(text)), 150)])
 def test_only_what_is_longer_is_cut_in_its_middle(shorten: Callable[[str], str], most: int) -> None:
     text = "a" * most + "b"
     found = shorten(text)
     assert shorten(text[1:]) == text[1:]
     assert 0.9 * most < len(found) <= most
     assert (found[0], "..." in found, found[-1]) == ("a", True, "b")
+
+
+def test_words_are_cut_out_as_a_whole() -> None:
+    words = [f"word-{n}" for n in range(100)]
+    first, last = cut(" ".join(words)).split(" ... ")
+    assert first.split() == words[: len(first.split())]
+    assert last.split() == words[-len(last.split()) :]
 
 
 @pytest.mark.parametrize(("names", "known", "listed"), [(4, 4, 8), (5, 4, 8), (8, 4, 8), (9, 4, 9), (10, 4, 8)])
