@@ -566,7 +566,9 @@ def _reads_less(found: Explanation) -> list[str]:
     where = "In the program" if found.program is not None else "By their descriptions"
     this, it = ("this", "it") if len(reads) == 1 else ("any one of these", "one of these")
     none = "none" if least == 1 else "next to none"
-    places = ", and all that carries the same," if any(len(variable.places) > 1 for variable in found.variables) else ""
+    said = {name for entry in found.less for name in (entry.reader, *entry.sources)}
+    carried = any(len(variable.places) > 1 and said & {*variable.places} for variable in found.variables)
+    places = ", and all that carries the same," if carried else ""
     return [
         f"{where}, {words.joined(reads)}, but {none} of the model's answers depend on {this}: with {it}{places} taken "
         f"from elsewhere, {left} of the answers stay."

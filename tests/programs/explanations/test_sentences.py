@@ -200,8 +200,10 @@ def test_what_next_to_no_answer_follows_from_is_said() -> None:
         "answers stay."
     ) in both.sentence
     assert Explanation.from_json(both.to_json()) == both
-    carried = replace(one, variables=(replace(variable("head 0.0", (100, 100)), places=("head 0.0", "head 0.1")),))
-    assert f"{said}, and all that carries the same, taken from elsewhere" in carried.sentence
+    of_two = replace(variable("head 0.0", (100, 100)), places=("head 0.0", "MLP 0"))
+    assert f"{said}, and all that carries the same, taken from" in replace(one, variables=(of_two,)).sentence
+    elsewhere = replace(of_two, places=("head 0.0", "head 0.1"))
+    assert f"{said} taken from elsewhere" in replace(one, variables=(elsewhere,)).sentence
     assert "By their descriptions, MLP 0 reads the token, but" in replace(FOUND, less=(token,)).sentence
 
 
