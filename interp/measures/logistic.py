@@ -1,6 +1,7 @@
 """Multinomial logistic regression with a weak penalty: by Newton's method, or if large by scikit-learn's.
 
-Both converge to the only minimum, so that they give the same up to rounding.
+Both converge to the only minimum, so that they give the same up to rounding; but a large one nearly without a penalty
+may end before, after STEPS steps.
 """
 
 from __future__ import annotations
@@ -18,30 +19,33 @@ LEAST_FALL = 1e-4
 
 
 def logistic(
-    x: Float[np.ndarray, "rows d"], value: Int[np.ndarray, "rows"], weak: float = WEAK
+    x: Float[np.ndarray, "rows d"], value: Int[np.ndarray, "rows"], weak: float = WEAK, precision: float = PRECISION
 ) -> tuple[Float[np.ndarray, "d n"], Float[np.ndarray, "n"], Int[np.ndarray, "n"]]:
     """Return weights and constants of the score of each value that occurs, two or more, and these values.
 
-    Of two values, the first has the score 0. weak: the inverse weight of the penalty (scikit-learn's C).
+    Of two values, the first has the score 0. weak: the inverse weight of the penalty (scikit-learn's C). precision: the
+    gradient of the mean loss at which the search ends.
     """
     names, target = np.unique(value, return_inverse=True)
     if (x.shape[1] + 1) * len(names) > SMALL:
         from sklearn.linear_model import LogisticRegression
 
-        fitted = LogisticRegression(C=weak, solver="newton-cg", tol=PRECISION, max_iter=STEPS).fit(x, value)
+        # Next to no penalty makes the problem that each step of newton-cg solves ill-conditioned, and the step slow.
+        solver = "newton-cg" if weak <= WEAK else "lbfgs"
+        fitted = LogisticRegression(C=weak, solver=solver, tol=precision, max_iter=STEPS).fit(x, value)
         weights, constants = fitted.coef_.T, fitted.intercept_
         if len(names) == 2:  # one column: how much more the second value scores than the first
             weights, constants = weights * [0, 1], constants * [0, 1]
         return weights, constants, names
     # The weights of two values are opposite, so their penalty is half of that of their difference.
-    weights, constants = _minimum(x, np.eye(len(names))[target], (2 if len(names) == 2 else 1) / weak)
+    weights, constants = _minimum(x, np.eye(len(names))[target], (2 if len(names) == 2 else 1) / weak, precision)
     if len(names) == 2:
         weights, constants = weights - weights[:, :1], constants - constants[0]
     return weights, constants, names
 
 
 def _minimum(
-    x: Float[np.ndarray, "rows d"], target: Float[np.ndarray, "rows n"], penalty: float
+    x: Float[np.ndarray, "rows d"], target: Float[np.ndarray, "rows n"], penalty: float, precision: float
 ) -> tuple[Float[np.ndarray, "d n"], Float[np.ndarray, "n"]]:
     """Return weights and constants at which the summed loss plus half of the penalty on squared weights is least."""
     extended = np.concatenate([x, np.ones((len(x), 1))], 1)
@@ -62,7 +66,7 @@ def _minimum(
     now, shares = loss(weights)
     for _ in range(STEPS):
         slope = extended.T @ (shares - target) + penalties * weights
-        if np.abs(slope).max() <= PRECISION * len(x):
+        if np.abs(slope).max() <= precision * len(x):
             break
         curved = _second_derivatives(extended, shares, penalties[:, 0]).reshape(d * n, d * n) + np.outer(alike, alike)
         step = np.linalg.solve(curved, slope.ravel()).reshape(d, n)

@@ -150,7 +150,8 @@ def _fit(target: Tensor, features: Mapping[str, Tensor], of: list[str], n_target
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fit that does not converge is one of many that are tried
-            fitted = logistic(x[drawn].numpy(), target[drawn].numpy(), weak=1e8 if free else 1e4)
+            weak, precision = (1e8, 1e-8) if free else (1e4, 1e-4)
+            fitted = logistic(x[drawn].numpy(), target[drawn].numpy(), weak, precision)
         slopes, constants, classes = map(torch.as_tensor, fitted)
         weights[:, classes], bias[classes] = slopes, constants
     share = float(((x @ weights + bias).argmax(1) == target).double().mean())
