@@ -465,12 +465,12 @@ def named(reading: Reading, program: Program) -> dict[str, str]:
     needed = {name: reading.needed.get(name.removesuffix(" level"), running.mask) for name in codes}
     mixed = bench.view.mixed()
     made = program.run(mixed.tokens, running.weights)
-    one = {name: needed[name] & (made[name].amax(-1) > ONE_VALUE * made[name].sum(-1)) for name in codes}
+    sure = {name: needed[name] & (made[name].amax(-1) > ONE_VALUE * made[name].sum(-1)) for name in codes}
     for quantity in candidates(bench.setting) if codes else ():
         values, others = quantity.values(bench.view), quantity.values(mixed)
         for name, code in codes.items():
             if name not in names and same_partition(code[needed[name]], values[needed[name]]):
-                there = one[name]
+                there = sure[name]
                 if not bool(there.any()) or same_partition(made[name].argmax(-1)[there], others[there]):
                     names[name] = quantity.words
     return names
