@@ -284,7 +284,7 @@ class Subject:
             piece = self.trimmed(batch[start : start + size])
             at = places[start : start + size].nonzero(as_tuple=True)[1]
             tokens = self.inputs(piece.tokens)
-            pieces.append(counted_at(spec, self.task.d_vocab, tokens, at, torch.ones_like(tokens)))
+            pieces.append(counted_at(spec, self.task.d_vocab, tokens, at, piece.attention_mask.to(tokens.device)))
         return pieces
 
     def _outputs(self, batch: Batch, places: Tensor) -> Tensor:

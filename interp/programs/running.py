@@ -23,6 +23,7 @@ from interp.measures.interchange import UNDECIDED
 from interp.measures.runs import Edit, Part, hooks_of, parts_of, read_out, reads_of
 from interp.models.architecture.answers import decide
 from interp.models.architecture.blocks import DescribedAttention, PostNormBlock
+from interp.models.architecture.reduced import counted_at
 from interp.models.lens.forward import AttentionForward
 from interp.models.subject import Subject, norm_follows_attention
 from interp.programs.language import TIED, Program, largest, sums_at
@@ -606,11 +607,10 @@ class Moved:
 
 
 def _counted(subject: Subject, batch: Batch, reads: Reads) -> tuple[Batch, Reads, Tensor]:
-    """Rows in which each token up to the read position stands once, with their reads and counts."""
-    seen = torch.arange(batch.tokens.shape[1]) <= reads.positions[:, None]
-    counts = torch.zeros(len(batch), len(subject.task.vocabulary))
-    counts.scatter_add_(1, batch.tokens, (seen & batch.attention_mask).float())
-    return tokens_once(batch.tokens[reads.rows, reads.positions], counts, batch.labels, reads.classes)
+    """Rows in which each token that the read position sees stands once, with their reads and counts."""
+    spec, d_vocab = subject.task_model.spec, len(subject.task.vocabulary)
+    rows = counted_at(spec, d_vocab, batch.tokens, reads.positions, batch.attention_mask)
+    return tokens_once(rows.query, rows.counts.float(), batch.labels, reads.classes)
 
 
 def tokens_once(

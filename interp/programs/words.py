@@ -126,7 +126,7 @@ def answer_words(program: Program) -> str:
             return f"The answer is looked up by {inner} in a table of {len(step.entries)} entries."
         if isinstance(step, Head) and not (step.hard and step.query) and _itself(program):
             mixed, head = said(program, step.value).removeprefix("the "), step.part or step.name
-            if step.key == "position" and step.hard and sum(score > NEVER for score in step.scores[0]) == 1:
+            if step.key == "position" and sum(score > NEVER for score in step.scores[0]) == 1:
                 return f"The answer is the {mixed} that {head} reads."
             others = set(program.values[step.value]) - set(program.answers)
             among = ", among those that are answers" if others else ""

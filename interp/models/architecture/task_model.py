@@ -198,8 +198,9 @@ class TaskModel(HookedTransformer):
         self._check_tokens(tokens)  # counting would ignore invalid ids
         positions = self.answer_positions(tokens)
         if reduced.count_space_refusal(self.spec) is None and not hooked(self):
-            everywhere = torch.ones_like(tokens)
-            return self.read_counts(reduced.counted_at(self.spec, self.task.d_vocab, tokens, positions, everywhere))
+            pad = self.task.pad_id
+            visible = torch.ones_like(tokens) if pad is None else tokens != pad
+            return self.read_counts(reduced.counted_at(self.spec, self.task.d_vocab, tokens, positions, visible))
         # Run whole sequences in batches whose (rows, heads, length, length) patterns take at most 512 MB.
         size = max(1, 2**27 // (self.cfg.n_heads * tokens.shape[1] ** 2))
         parts = zip(tokens.split(size), positions.split(size))
