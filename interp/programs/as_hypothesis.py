@@ -5,7 +5,7 @@ The answer is the program's own, from the variables: so it is known for values t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -24,10 +24,13 @@ ROUNDED = 1e-6
 """Shares that differ by less are one value."""
 
 
-def as_hypothesis(program: Program, copies: Mapping[str, str] = MappingProxyType({})) -> Hypothesis:
+def as_hypothesis(
+    program: Program, copies: Mapping[str, str] = MappingProxyType({}), classes: Sequence[int] | None = None
+) -> Hypothesis:
     """Return the steps of parts as variables for interp.evaluate_hypothesis. Raises InterpError if there are none.
 
     copies: parts without a step that carry what another part does, and which; a variable is in all of these together.
+    classes: the number of each of the program's answers, where these are sets of outputs (see tasks.sets).
 
     A variable is computed from those that its step reads (`of`), or from the tokens, where it reads nothing else. One
     that a head, or a step at each position, reads has its place at each position; others have it where the answer is
@@ -57,9 +60,9 @@ def as_hypothesis(program: Program, copies: Mapping[str, str] = MappingProxyType
     roots = tuple(name for name in _reached(program, program.answer.of, set(names)) if name != "position")
     if TOKEN in roots or any(TOKEN in variable.of for variable in variables):
         variables.insert(0, Variable(TOKEN, function=lambda tokens: tokens))
-    answer = (
-        None if _attends(program, program.answer.of, set(names)) else AtRead(partial(_answered, program, roots, values))
-    )
+    numbers = torch.arange(len(program.answers)) if classes is None else torch.tensor(classes)
+    answered = AtRead(partial(_answered, program, roots, values, numbers))
+    answer = None if _attends(program, program.answer.of, set(names)) else answered
     return Hypothesis(variables, answer, [names.get(name, name) for name in roots])
 
 
@@ -137,12 +140,12 @@ def _made(
 
 
 def _answered(
-    program: Program, of: tuple[str, ...], values: dict[str, _Numbers], read_at: Int[Tensor, "units"],
-    *inputs: Int[Tensor, "units"],
+    program: Program, of: tuple[str, ...], values: dict[str, _Numbers], numbers: Int[Tensor, "answers"],
+    read_at: Int[Tensor, "units"], *inputs: Int[Tensor, "units"],
 ) -> Int[Tensor, "units"]:  # fmt: skip
-    """The program's answers at read positions, from the values there that they are computed from."""
+    """The program's answers at read positions, as their numbers, from the values there that they are computed from."""
     known = {name: value[:, None] for name, value in zip(of, inputs, strict=True)}
     tokens = known.pop(TOKEN, torch.zeros_like(read_at)[:, None])  # where they are not read, any will do
     made = {name: values[name].weights(value) for name, value in known.items()}
     made["position"] = codes(read_at[:, None], max(program.length, int(read_at.max()) + 1))
-    return program.answer.sums(program.run(tokens, given=made)).argmax(-1)[:, 0]
+    return numbers[program.answer.sums(program.run(tokens, given=made)).argmax(-1)[:, 0]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -17,8 +18,6 @@ from interp.programs.variable_words import NAMED, said, sums_behind, variables_w
 from interp.programs.waves import Waves
 from interp.support import words
 
-GRADED = 2.3
-"""A soft head attends most to positions whose scores are at most this far (a tenth of the weight) below the largest."""
 EXCEPTED = 2
 """Most values that are listed as those to which a head does not attend."""
 STRONG = 1.4
@@ -55,12 +54,23 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         return _powers(program, step, keys, brief)
     if not step.query:
         return _graded(program, step.key, step.scores[0], keys, brief)
-    if most := _selected(program, step, queries, keys, GRADED):
+    if (common := _common(step)) is not None:
+        odd = [value for value, row in zip(queries, step.scores, strict=True) if row != common]
+        named = "other queries" if step.query != "token" else words.joined(map(repr, odd))
+        return f"{_graded(program, step.key, common, keys, brief).rstrip(',')}, from {named} otherwise,"
+    if most := _selected(program, step, queries, keys, STRONG):
         return f"most {most}"
     if queries == keys and (alike := _alike(program, step, brief)):
         return alike
     both = f"{_there(program, step.key)} and {_here(program, step.query)}"
     return f"to positions by {both} (a table of scores{_nearest(program, step, brief)})"
+
+
+def _common(step: Head) -> tuple[float, ...] | None:
+    """The scores of all queries but a few, if these have the same."""
+    row, n = Counter(step.scores).most_common(1)[0]
+    others = len(step.scores) - n
+    return row if 0 < others <= EXCEPTED and n > others else None
 
 
 def _nearest(program: Program, step: Head, brief: bool) -> str:
@@ -112,7 +122,7 @@ def _powers(program: Program, step: Head, keys: Values, brief: bool) -> str:
     here = f" and {_here(program, step.query)}" if step.query else ""
     by = f"to positions by {_there(program, step.key)}{here}, with powers of the length"
     if brief or step.query:
-        return by
+        return f"{by} as weights"
     (scores,) = step.scores
     order = sorted((at for at in range(len(keys)) if scores[at] > NEVER), key=lambda at: -scores[at])
     powers = [f"{_value(step.key, keys[at])} n^{scores[at] - scores[order[0]]:.2g}" for at in order[1:NAMED]]
@@ -235,6 +245,8 @@ def _related(
         return ""
     if not evenly and relation.kind not in ("equal", "shift", "sum") and (places or relation.kind != "different"):
         return ""
+    if program.causal and places and relation == relations.Relation("shift", -1) and 0 in chosen[0]:
+        relation = replace(relation, edge="clamped")  # the first position sees no other than itself
     are_places = step.key == "position", step.query == "position"
     own = _numbered(program, step) or _here(program, step.query)
     return relations.in_words(relation, said(program, step.key), own, keys, queries, are_places)

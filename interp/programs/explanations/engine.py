@@ -31,6 +31,7 @@ from interp.programs.explanations.bench import (
 )
 from interp.programs.explanations.causal import (
     SHARE,
+    Judged,
     agrees,
     any_refuted,
     judge,
@@ -210,14 +211,22 @@ def by_parts(
 
 
 def with_all_variables(found: Explanation, reading: Reading, fresh: FreshInputs) -> Explanation:
-    """The same explanation after a test that ended at the first refuted variable, with the other ones tested, too."""
+    """The same explanation after a test that ended at the first refuted variable, with the other ones tested, too, and
+    in further places of each."""
     assert found.program is not None
     again = judge(reading, found.program, fresh)
     whole = replace(
-        found, program=again.program, parts=tuple(again.roles.values()), variables=again.variables, pairs=again.pairs,
-        more=again.more, rest=again.rest, less=reads_less(reading, again.program, again.variables),
+        found, level=level_of(again), program=again.program, parts=tuple(again.roles.values()),
+        variables=again.variables, pairs=again.pairs, more=again.more, rest=again.rest,
+        less=reads_less(reading, again.program, again.variables),
     )  # fmt: skip
     return with_shares(whole, reading)
+
+
+def level_of(judged: Judged) -> Level:
+    """The level of a program that gives the answers, by what interchanges say of it."""
+    unread = any(role.status == "not read" for role in judged.roles.values())
+    return "explained" if judged.shown and not unread else "imitated"
 
 
 def with_shares(found: Explanation, reading: Reading) -> Explanation:
@@ -338,8 +347,7 @@ def explained(
         found = replace(empty, variables=judged.variables, pairs=judged.pairs, more=judged.more, rest=judged.rest)
         if not any_refuted(judged.variables):  # else of the best reading alone; see with_all_variables
             found = replace(found, less=reads_less(reading, program, judged.variables))
-        unread = any(role.status == "not read" for role in parts.values())
-        level = "explained" if judged.shown and not unread else "imitated"
+        level = level_of(judged)
     elif described:  # the descriptions are not tested as a program, but each part's inputs can be
         drawn = sketch(reading, program)
         found = replace(empty, more=reads_more(reading, drawn, parts, ()), less=reads_less(reading, drawn))

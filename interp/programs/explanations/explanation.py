@@ -178,11 +178,24 @@ class Explanation:
     def hypothesis(self) -> Hypothesis:
         """The program's variables with their places: interp.evaluate_hypothesis(model, found.hypothesis).
 
-        Raises InterpError without a program of the parts.
+        Raises InterpError without a program of the parts, and of an explanation that was read from a file if answers
+        are sets of outputs.
         """
         if self.program is None:
             raise InterpError(f"{self.model} has no program of its parts, so there is no hypothesis to test")
-        return as_hypothesis(self.program, {role.part: role.like for role in self.parts if role.like})
+        if self.subject is None and all(word.startswith("{") for word in self.program.answers):
+            raise InterpError(
+                "the answers are sets of outputs, whose order the file does not hold: explain the model anew"
+            )
+        copies = {role.part: role.like for role in self.parts if role.like}
+        return as_hypothesis(self.program, copies, self._classes(self.program))
+
+    def _classes(self, program: Program) -> list[int] | None:
+        """The numbers of a program's answers, if these are sets of outputs; see tasks.sets."""
+        if self.subject is None or self.subject.decision.kind != "set":
+            return None
+        numbers = {self.subject.task.word(number): number for number in range(1 << self.subject.task.n_out)}
+        return [numbers[word] for word in program.answers]
 
     # ------------------------------------------------------------ in words
 
@@ -349,6 +362,8 @@ def _known() -> dict[str, dict[str, object]]:
 TABLE = "a look-up table, no algorithm"
 NAMED = 3
 """Most groups of parts whose description the summary repeats."""
+FAR = 0.25
+"""Share of a head's attention from which on, if so much is given otherwise, its description is said of the program."""
 ELSEWHERE = 0.05
 """Up to which share of a head's attention may be given otherwise than it is described."""
 WAYS = {
@@ -412,7 +427,7 @@ def steps_of(found: Explanation, short: bool = False, weights: bool = False) -> 
     })  # fmt: skip
     named = {role.part: role for role in used}
     steps = [
-        f"{_capital(parts_words(parts))} {plural(does) if len(parts) > 1 else does}"
+        f"{_subject(found, [named[part] for part in parts])} {plural(does) if len(parts) > 1 else does}"
         f"{'' if short else _otherwise([named[part] for part in parts])}."
         for parts, does in groups
     ]
@@ -432,6 +447,12 @@ def steps_of(found: Explanation, short: bool = False, weights: bool = False) -> 
 def numbered(steps: Sequence[str]) -> list[str]:
     """Steps with their numbers, if there are several."""
     return [f"{n}. {step}" for n, step in enumerate(steps, 1)] if len(steps) > 1 else [*steps]
+
+
+def _subject(found: Explanation, roles: Sequence[PartRole]) -> str:
+    """Parts as the subject of a sentence, which is about the program alone where a head attends far from it."""
+    named, far = parts_words([role.part for role in roles]), max(role.elsewhere or 0.0 for role in roles) > FAR
+    return f"In the program, {named}" if far and found.level != "imitated" else _capital(named)
 
 
 def _from(role: PartRole) -> str:
