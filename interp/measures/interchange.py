@@ -70,12 +70,15 @@ class Interchange:
 
     changes, stays: the cases in which the causal model's answer changes (to one that is not the model's own answer
     either, so that without any effect none is right), and those in which it stays. how: the pairs of base and source,
-    in words.
+    in words. undecided: in how many, of those tried, the causal model has no answer, because two are as good as each
+    other; these are in neither.
     """
 
     changes: Cases
     stays: Cases
     how: str = ""
+    undecided: int = 0
+    tried: int = 0
 
     @classmethod
     def of(
@@ -85,8 +88,8 @@ class Interchange:
         """Score the answers that a model gives. wanted: those that it must give. own, before: the causal model's and
         the model's answers without an intervention; rows: the base inputs."""
         good = given == wanted
-        changes, stays = split(wanted, own, before)
-        return cls(Cases.of(good[changes], rows[changes], exact), Cases.of(good[stays], rows[stays], exact), how)
+        changes, stays = (Cases.of(good[where], rows[where], exact) for where in split(wanted, own, before))
+        return cls(changes, stays, how, int((wanted == UNDECIDED).sum()), len(wanted))
 
     @classmethod
     def none(cls) -> Interchange:
@@ -94,7 +97,8 @@ class Interchange:
         return cls(Cases(0, 0, 0), Cases(0, 0, 0))
 
     def __add__(self, other: Interchange) -> Interchange:
-        return Interchange(self.changes + other.changes, self.stays + other.stays, self.how or other.how)
+        tied, tried = self.undecided + other.undecided, self.tried + other.tried
+        return Interchange(self.changes + other.changes, self.stays + other.stays, self.how or other.how, tied, tried)
 
     @property
     def accuracy(self) -> float:
@@ -126,7 +130,7 @@ class Interchange:
                 f"{name}_low": cases.low,
                 f"{name}_high": cases.high,
             }
-        return columns
+        return columns | {"undecided": self.undecided / max(1, self.tried)}
 
 
 def split(wanted: Tensor, own: Tensor, before: Tensor) -> tuple[Bool[Tensor, "..."], Bool[Tensor, "..."]]:

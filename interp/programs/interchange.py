@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.measures.interchange import FEW, Interchange, split
+from interp.measures.interchange import FEW, UNDECIDED, Interchange, split
 from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs.language import TIED, Program, largest, sums_at
@@ -418,7 +418,7 @@ class Interchanger:
             answers = self.answered([(placed, donors[chosen, numbers]) for placed, donors in tried])
             wanted = all_wanted[chosen[rows], torch.arange(len(rows))]
             score += Interchange.of(answers[here], wanted[here], own[here], before[here], rows[here], how=how)
-        return score
+        return replace(score, undecided=int((all_wanted == UNDECIDED).sum()), tried=all_wanted.numel())
 
     def _as_drawn(self, tried: Swaps, wanted: Int[Tensor, "tried reads"], how: str) -> Interchange:
         """The first of these interchanges that change MANY of the program's answers, or all. wanted: its answers."""

@@ -71,5 +71,5 @@ def classed(variable: str, values: Values, classes: Sequence[int]) -> str:
         return f"whether {variable} is {words.either(list(map(repr, groups[0])), NAMED)}"
     few = groups[:-1]
     if len(few) <= NAMED and all(len(group) == 1 for group in few):
-        return f"which of {words.joined([repr(value) for (value,) in few])} {variable} is, if any"
+        return f"which of {words.joined([repr(value) for (value,) in few])} {variable} is (if any)"
     return f"the class of {variable} (one of {len(groups)})"

@@ -460,8 +460,8 @@ def named(reading: Reading, program: Program) -> dict[str, str]:
     """The simplest quantity of the library that divides the positions as a variable does, by variable.
 
     They must divide alike on tokens that are exchanged between rows, too: where the first two tokens of each input are
-    equal, a head that reads the second does not read the first. Nothing is named where rows hold equal tokens once,
-    because positions are lost there.
+    equal, a head that reads the second does not read the first. Values that are numbers must be those of the quantity.
+    Nothing is named where rows hold equal tokens once, because positions are lost there.
     """
     running = reading.running
     if running.counts is not None:
@@ -477,10 +477,14 @@ def named(reading: Reading, program: Program) -> dict[str, str]:
     for quantity in candidates(bench.setting) if codes else ():
         values, others = quantity.values(bench.view), quantity.values(mixed)
         for name, code in codes.items():
-            if name not in names and same_partition(code[needed[name]], values[needed[name]]):
-                there = sure[name]
-                if not bool(there.any()) or same_partition(made[name].argmax(-1)[there], others[there]):
-                    names[name] = quantity.words
+            here, there = needed[name], sure[name]
+            if name in names or not same_partition(code[here], values[here]):
+                continue
+            numbers = all(word.isdecimal() for word in program.values[name]) and not quantity.tokens
+            if numbers and not torch.tensor([*map(int, program.values[name])])[code[here]].equal(values[here]):
+                continue
+            if not bool(there.any()) or same_partition(made[name].argmax(-1)[there], others[there]):
+                names[name] = quantity.words
     return names
 
 

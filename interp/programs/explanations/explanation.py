@@ -362,6 +362,8 @@ def _known() -> dict[str, dict[str, object]]:
 TABLE = "a look-up table, no algorithm"
 NAMED = 3
 """Most groups of parts whose description the summary repeats."""
+TIES = 0.01
+"""Share of the interchanges from which on it is said that the program decides for no answer there."""
 FAR = 0.25
 """Share of a head's attention from which on, if so much is given otherwise, its description is said of the program."""
 ELSEWHERE = 0.05
@@ -508,7 +510,12 @@ def _interchanged(explanation: Explanation) -> list[str]:
         f"With {which} from another input, in all places where it lives, the model answers as the program then does in "
         f"{_shares(changes)} of the cases{drawn} in which the program's answer changes ({_numbers(changes)})"
     )
-    return [f"{text}, and in {_shares(stays)} of those in which it stays ({_numbers(stays)})." if stays else f"{text}."]
+    text = f"{text}, and in {_shares(stays)} of those in which it stays ({_numbers(stays)})." if stays else f"{text}."
+    tied = [score.undecided / score.tried for score in scores if score.tried]
+    if not tied or max(tied) <= TIES:
+        return [text]
+    share = f"{'up to ' * (len(tied) > 1)}{words.at_most(max(tied))}"
+    return [text, f"In {share} of all, two of the program's answers have the same sum, and nothing is compared."]
 
 
 def _with_rest(explanation: Explanation) -> list[str]:

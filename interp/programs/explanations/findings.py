@@ -195,7 +195,8 @@ def finding(kind: type, data: dict[str, Any]) -> Any:
     """A finding from plain data: the inverse of asdict, with lists for tuples."""
     data = tuples(data)
     if (scores := data.get("interchange")) is not None:
-        data["interchange"] = Interchange(Cases(**scores["changes"]), Cases(**scores["stays"]), scores["how"])
+        cases = {name: Cases(**scores[name]) for name in ("changes", "stays")}
+        data["interchange"] = Interchange(**{**scores, **cases})
     return kind(**data)
 
 
