@@ -18,6 +18,8 @@ from interp.programs.variable_words import NAMED, said, sums_behind, variables_w
 from interp.programs.waves import Waves
 from interp.support import words
 
+GRADED = 2.0
+"""A soft head attends most where its scores are at most this far (an eighth of the weight) below the largest."""
 EXCEPTED = 2
 """Most values that are listed as those to which a head does not attend."""
 STRONG = 1.4
@@ -58,7 +60,7 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
         odd = [value for value, row in zip(queries, step.scores, strict=True) if row != common]
         named = "other queries" if step.query != "token" else words.joined(map(repr, odd))
         return f"{_graded(program, step.key, common, keys, brief).rstrip(',')}, from {named} otherwise,"
-    if most := _selected(program, step, queries, keys, STRONG):
+    if most := _selected(program, step, queries, keys, GRADED):
         return f"most {most}"
     if queries == keys and (alike := _alike(program, step, brief)):
         return alike
