@@ -130,7 +130,7 @@ class Interchange:
                 f"{name}_low": cases.low,
                 f"{name}_high": cases.high,
             }
-        return columns | {"undecided": self.undecided / max(1, self.tried)}
+        return columns
 
 
 def split(wanted: Tensor, own: Tensor, before: Tensor) -> tuple[Bool[Tensor, "..."], Bool[Tensor, "..."]]:

@@ -18,6 +18,7 @@ from interp.programs.language import Program
 from interp.programs.steps import Head, Linear, Step, Table, Values
 
 NUMBERED = re.compile(r"v\d+")
+LEVEL = re.compile(r"level \d+")
 FEW = 3
 """Most values whose names are joined into one."""
 

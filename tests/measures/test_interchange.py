@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from interp.measures.interchange import FEW, LOWEST, Cases, Interchange, split
+from interp.measures.interchange import FEW, LOWEST, UNDECIDED, Cases, Interchange, split
 from interp.tasks.scores import wilson
 
 
@@ -19,6 +19,14 @@ def test_cases_split_by_what_the_causal_model_says() -> None:
     assert (found.changes.n, found.changes.right) == (2, 1)
     assert (found.stays.n, found.stays.right) == (1, 1)
     assert found.accuracy == 0.5
+
+
+def test_where_the_causal_model_has_no_answer_nothing_is_compared() -> None:
+    wanted = torch.tensor([1, UNDECIDED, UNDECIDED, 0])
+    found = Interchange.of(torch.tensor([1, 1, 0, 0]), wanted, torch.zeros(4), torch.zeros(4), torch.arange(4))
+    assert (found.changes.n, found.stays.n, found.undecided, found.tried) == (1, 1, 2, 4)
+    both = found + Interchange.none()
+    assert (both.undecided, both.tried) == (2, 4)
 
 
 def test_the_interval_counts_base_inputs() -> None:

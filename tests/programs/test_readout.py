@@ -10,6 +10,7 @@ from torch import Tensor
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import interp
+from interp.errors import InterpError
 from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs import decompile, maps, moved_rows
@@ -56,6 +57,11 @@ def test_sets_of_next_symbols_are_explained() -> None:
     assert found.level == "explained"
     assert found.program.answers == ("{a}", "{a, b}", "{a, end}")
     assert found.program(["<s>", "a", "b"]) == ["{a}", "{a, b}", "{a, end}"]
+    tested = interp.evaluate_hypothesis(found.subject, found.hypothesis, AfterA().sample(20)).interchange
+    assert tested["changes"].tolist() == [1.0]  # the numbers of sets are not those of the program's answers
+    again = interp.Explanation.from_json(found.to_json())
+    with pytest.raises(InterpError, match="sets of outputs, which a file does not number"):
+        _ = again.hypothesis
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -67,6 +67,44 @@ def test_a_variable_without_effect_in_a_table_is_not_said() -> None:
     assert step_words(program, table) == "looks up the token in a table of 2 entries"
 
 
+def by_table(rows: Sequence[Sequence[float]], name: str, causal: bool = True) -> str:
+    """Where a head attends whose scores are a table over a variable of the query and of the key."""
+    scores = tuple(tuple(row) for row in rows)
+    head = Head("h", name, name, scores, "token", "head 0.0")
+    program = Program(("a", "b", "[BOS]"), len(rows), causal, (head,), Linear("answer", (), (), (0.0,), ("x",)))
+    return step_words(program, head, brief=True)
+
+
+def test_a_query_that_changes_nothing_is_not_said() -> None:
+    """All content asks alike; only the first token, which sees itself alone, does not."""
+    rows = [[0.0, -3.0, -9.0], [0.0, -3.0, -9.0], [0.0, 1.0, 2.0]]
+    said = "attends to positions by their token, most to each 'a', from '[BOS]' otherwise, and reads the token"
+    assert by_table(rows, "token") == said
+    assert "their token and its own token" in by_table([[0.0, -3.0, -9.0], [1.0, -3.0, -9.0], [0.0, 1.0, 2.0]], "token")
+
+
+def test_a_place_with_an_eighth_of_the_weight_is_not_one_of_the_most() -> None:
+    def rows(second: float) -> list[list[float]]:
+        shares = {2: 0.0, 1: second, 0: -5.0}
+        return [[shares.get(q - k, -6.0) for k in range(6)] for q in range(6)]
+
+    assert "to the position two before" in by_table(rows(-2.1), "position")
+    assert "to the position two before (" not in by_table(rows(-1.9), "position")
+
+
+@pytest.mark.parametrize(("first", "edge"), [(0.0, " (where there is none, to the first position)"), (NEVER, "")])
+def test_the_first_position_may_see_itself_instead_of_the_one_before(first: float, edge: str) -> None:
+    rows = [[0.0 if k == q - 1 else NEVER for k in range(4)] for q in range(4)]
+    rows[0][0] = first
+    assert by_table(rows, "position") == f"attends to the position before{edge} and reads the token"
+
+
+def test_which_of_a_few_values_is_said_before_more_variables() -> None:
+    table = Table("m", ("token",), (0, 1, 2, 2), ("x", "y", "z"), "MLP 0")
+    program = Program(("a", "b", "c", "d"), 2, True, (table,), Linear("answer", (), (), (0.0,), ("z",)))
+    assert step_words(program, table) == "looks up which of 'a' and 'b' the token is (if any) in a table of 3 entries"
+
+
 def test_an_order_is_that_of_numbers_or_of_the_vocabulary() -> None:
     """'m' is before 'a' in the vocabulary of m, z, a; in a row it may come after it."""
     numbers, letters = ("0", "1", "2"), ("m", "z", "a")

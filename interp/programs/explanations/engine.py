@@ -49,11 +49,13 @@ from interp.programs.explanations.strings import Strings, answers
 from interp.programs.interchange import COUNTED, FreshInputs, same_partition
 from interp.programs.language import Program
 from interp.programs.moved_rows import described_on_moved_rows
+from interp.programs.naming import LEVEL, renamed
 from interp.programs.read_limits import by_limits
 from interp.programs.read_neurons import by_neurons
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED, used
 from interp.programs.running import OF_HEADS, Running
+from interp.programs.steps import Table
 from interp.support import words
 from interp.support.progress import LateBar
 from interp.tasks.batch import Batch, concatenate
@@ -331,7 +333,7 @@ def explained(
     agreement: Agreement | None = None
     listing = "no program"
     if program is not None:
-        program = replace(program, words={**named(reading, program), **program.words})
+        program = named(reading, program)
         agreement = agrees(program, fresh)
         good = min(agreement.share, agreement.least) >= share
         apart = told_apart(reading.running.subject, population.batch)
@@ -456,8 +458,9 @@ def described_on(population: Population, n: int, edges: int = 0) -> str:
     return f"on {n:,} of {whole}{more}"
 
 
-def named(reading: Reading, program: Program) -> dict[str, str]:
-    """The simplest quantity of the library that divides the positions as a variable does, by variable.
+def named(reading: Reading, program: Program) -> Program:
+    """The program with names for variables that have none: each the simplest quantity of the library that divides the
+    positions as the variable does. Levels of a soft head become the quantity's values.
 
     They must divide alike on tokens that are exchanged between rows, too: where the first two tokens of each input are
     equal, a head that reads the second does not read the first. Values that are numbers must be those of the quantity.
@@ -465,9 +468,9 @@ def named(reading: Reading, program: Program) -> dict[str, str]:
     """
     running = reading.running
     if running.counts is not None:
-        return {}
+        return program
     bench = Bench(running.subject, Population("given", running.batch))
-    names: dict[str, str] = {}
+    names, levels = dict[str, str](), dict[str, dict[str, str]]()
     known = reading.codes()
     codes = {step.name: known[step.name][0] for step in program.steps if step.name in known and step.part}
     needed = {name: reading.needed.get(name.removesuffix(" level"), running.mask) for name in codes}
@@ -480,12 +483,21 @@ def named(reading: Reading, program: Program) -> dict[str, str]:
             here, there = needed[name], sure[name]
             if name in names or not same_partition(code[here], values[here]):
                 continue
-            numbers = all(word.isdecimal() for word in program.values[name]) and not quantity.tokens
-            if numbers and not torch.tensor([*map(int, program.values[name])])[code[here]].equal(values[here]):
+            met = zip(*torch.stack([code[here], values[here]]).unique(dim=1).tolist(), strict=True)
+            spoken = {program.values[name][at]: quantity.said(value) for at, value in met}
+            if any(word.isdecimal() and word != other for word, other in spoken.items()):
                 continue
             if not bool(there.any()) or same_partition(made[name].argmax(-1)[there], others[there]):
                 names[name] = quantity.words
-    return names
+                if all(LEVEL.fullmatch(word) for word in program.values[name]):
+                    levels[name] = spoken
+    program = replace(program, words={**names, **program.words})
+    for name, numbers in levels.items():
+        for step in program.steps:  # a table over the levels alone has values that are named after these
+            if step.name == name or (isinstance(step, Table) and step.of == (name,)):
+                new = tuple(numbers.get(word, word) for word in program.values[step.name])
+                program = renamed(program, step.name, new)
+    return program
 
 
 # ---------------------------------------------------------------- a rule for the answers

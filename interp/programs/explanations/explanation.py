@@ -184,9 +184,7 @@ class Explanation:
         if self.program is None:
             raise InterpError(f"{self.model} has no program of its parts, so there is no hypothesis to test")
         if self.subject is None and all(word.startswith("{") for word in self.program.answers):
-            raise InterpError(
-                "the answers are sets of outputs, whose order the file does not hold: explain the model anew"
-            )
+            raise InterpError("the answers are sets of outputs, which a file does not number: explain the model anew")
         copies = {role.part: role.like for role in self.parts if role.like}
         return as_hypothesis(self.program, copies, self._classes(self.program))
 
@@ -246,8 +244,9 @@ class Explanation:
         """Return one row per part; "variables": one per variable of the program; "pairs": one per two variables.
 
         Of variables: places, what each is, and the interchange intervention accuracy on the cases in which the
-        program's answer changes and on those in which it stays, with n and 95% interval; verdict: whether the model
-        is shown to compute with it, or not to ("refuted"), or too few cases tell. Raises InterpError for anything else.
+        program's answer changes and on those in which it stays, with n and 95% interval; undecided: in which share of
+        those tried two of the program's answers have the same sum; verdict: whether the model is shown to compute with
+        it, or not to ("refuted"), or too few cases tell. Raises InterpError for anything else.
         """
         check_one_of("table of an explanation", what, ("parts", "variables", "pairs"))
         if what == "parts":
@@ -256,6 +255,7 @@ class Explanation:
             pairs = [dict(zip(("variable", "other"), p.variables)) | p.interchange.row() for p in self.pairs]
             return pd.DataFrame(pairs)
         rows = [{"variable": v.name, "places": ", ".join(v.places), "does": v.does, **v.interchange.row(),
+                 "undecided": v.interchange.undecided / max(1, v.interchange.tried),
                  "verdict": v.interchange.verdict, "pairs": v.interchange.how} for v in self.variables]  # fmt: skip
         return pd.DataFrame(rows)
 

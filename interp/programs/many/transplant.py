@@ -31,8 +31,7 @@ class Transplant:
 
     source, target: the models. variable, into: the places of the variable in the source and in the target. changes,
     stays: how often the target answers as its program does, of the cases in which the program's answer changes and of
-    those in which it stays, with the numbers of cases and the 95% intervals. undecided: the share of the interchanges
-    in which the program has no answer; these are in neither.
+    those in which it stays, with the numbers of cases and the 95% intervals.
     """
 
     source: str
@@ -47,7 +46,6 @@ class Transplant:
     stays_n: int
     stays_low: float
     stays_high: float
-    undecided: float = 0.0
 
 
 @torch.no_grad()

@@ -30,6 +30,16 @@ from interp.programs.words import parts_words
 from interp.tasks.populations import everything, sample
 
 
+def at(place: int) -> tuple[float, ...]:
+    """Scores that select one of three positions."""
+    return tuple(0.0 if key == place else NEVER for key in range(3))
+
+
+LETTERS = ("a", "b", "c")
+EYE = tuple(tuple(float(one == other) for other in LETTERS) for one in LETTERS)
+SAME = Linear("answer", ("second",), (EYE,), (0.0,) * 3, LETTERS)
+
+
 def test_the_program_of_the_parts() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=8)
     found = interp.explain(model)
@@ -61,18 +71,7 @@ def test_variables_have_names_where_positions_are_known() -> None:
         reading = decompile(Running.of(subject, subject.task.sample(60, seed=0)))
         program = program_of(reading)
         assert program is not None
-        assert bool(engine.named(reading, program)) == names
-
-
-def at(place: int) -> tuple[float, ...]:
-    """Scores that select one of three positions."""
-    return tuple(0.0 if key == place else NEVER for key in range(3))
-
-
-LETTERS = ("a", "b", "c")
-SAME = Linear(
-    "answer", ("second",), (tuple(tuple(float(a == b) for b in LETTERS) for a in LETTERS),), (0.0,) * 3, LETTERS
-)
+        assert bool(engine.named(reading, program).words) == names
 
 
 def test_a_name_is_true_of_tokens_from_other_rows_too() -> None:
@@ -85,7 +84,48 @@ def test_a_name_is_true_of_tokens_from_other_rows_too() -> None:
     reading = decompile(Running.of(subject, replace(batch, tokens=tokens)))
     program = program_of(reading)
     assert program is not None
-    assert engine.named(reading, program) == {"head 0.0": "the second token"}
+    assert engine.named(reading, program).words == {"head 0.0": "the second token"}
+
+
+def test_a_name_counts_what_the_values_count() -> None:
+    """A head reads the position of the last token '?', which is less than the number of tokens."""
+    words = ("[B]", "a", "?", "_")
+    where = Head("second", "", "token", (tuple(0.0 if word == "?" else NEVER for word in words),), "position")
+    numbers = tuple(map(str, range(5)))
+    answer = Linear("answer", ("second",), ((EYE[0], EYE[0], *EYE),), (0.0,) * 3, ("few", "some", "many"))
+    program = Program(words, len(numbers), False, (where,), answer, pad="_", read="?")
+    subject = Subject.of(interp.compile(program, first="[B]", last="?", shortest=1))
+    reading = decompile(Running.of(subject, everything(subject.task).batch))
+    found = program_of(reading)
+    assert found is not None
+    assert {*found.values["head 0.0"]} <= {*numbers}
+    assert engine.named(reading, found).words == {"head 0.0": "the position"}  # of the last token itself
+
+
+@pytest.mark.slow
+def test_levels_of_a_soft_head_have_the_values_of_their_quantity() -> None:
+    """Of 20 digits, one is a 1: the recognizer's MLP tells 19 zeros from all other numbers."""
+    found = interp.explain(interp.load("languages/one"), seconds=600)
+    assert found.program is not None
+    assert "MLP 0 says whether the number of 0s (head 0.0) is '19'." in found.sentence
+    assert sorted(found.program.values["head 0.0 level"], key=int) == [str(number) for number in range(21)]
+    assert set(found.program.values["MLP 0"]) == {"19", "other"}
+
+
+def test_all_of_a_judgement_decides_the_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that ends at the first refuted variable looks in no further places of it."""
+    found = interp.explain(interp.compile(ENDS))
+    assert found.program is not None
+    judged = SimpleNamespace(
+        shown=True, roles={}, program=found.program, variables=found.variables, pairs=(), more=(), rest=1.0
+    )
+    monkeypatch.setattr(engine, "judge", lambda *of: judged)
+    monkeypatch.setattr(engine, "reads_less", lambda *of: ())
+    monkeypatch.setattr(engine, "with_shares", lambda found, reading: found)
+    one: Any = replace(found, level="imitated")
+    assert engine.with_all_variables(one, None, None).level == "explained"  # type: ignore[arg-type]
+    judged.roles = {Part(0): PartRole("MLP 0", "not read")}
+    assert engine.with_all_variables(one, None, None).level == "imitated"  # type: ignore[arg-type]
 
 
 def test_a_head_may_attend_to_a_position_from_some_positions_only() -> None:

@@ -132,6 +132,28 @@ def test_interchanges_are_said() -> None:
     assert said(replace(one, interchange=known)) == said(one).replace(" drawn", "")
 
 
+def test_where_the_program_has_no_answer_is_said() -> None:
+    one, other = variable("head 0.0", (100, 100)), variable("head 0.1", (100, 100))
+    tied = replace(one, interchange=replace(one.interchange, undecided=30, tried=200))
+    said = "of all, two of the program's answers have the same sum, and nothing is compared."
+    assert f"In 0.1500 {said}" in by_program("explained", tied).sentence
+    assert by_program("explained", tied).to_frame("variables")["undecided"].tolist() == [0.15]
+    other = replace(other, interchange=replace(other.interchange, tried=200))
+    found = by_program("explained", other, tied)
+    assert f"In up to 0.1500 {said}" in found.sentence
+    assert Explanation.from_json(found.to_json()) == found
+    few = replace(tied, interchange=replace(one.interchange, undecided=2, tried=200))
+    assert "have the same sum" not in by_program("explained", few).sentence
+
+
+def test_what_is_far_from_the_model_is_said_of_the_program() -> None:
+    far = tuple(replace(part, elsewhere=share) for part, share in zip(PARTS, (0.3, 0.0)))
+    found = replace(FOUND, parts=far)
+    assert "In the program, heads 0.0 and 0.1 attend to the first position" in how(found)
+    assert "n the program, head" not in how(replace(found, level="imitated"))
+    assert "n the program, head" not in how(replace(FOUND, parts=(replace(far[0], elsewhere=0.25), far[1])))
+
+
 def test_a_program_with_other_variables_imitates() -> None:
     """What it does is said of the program, not of the model."""
     found = by_program("imitated", variable("head 0.0", (100, 100)), variable("head 0.1", (50, 100)))
