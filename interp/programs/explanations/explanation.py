@@ -515,7 +515,10 @@ def _interchanged(explanation: Explanation) -> list[str]:
     if not tied or max(tied) <= TIES:
         return [text]
     share = f"{'up to ' * (len(tied) > 1)}{words.at_most(max(tied))}"
-    return [text, f"In {share} of all, two of the program's answers have the same sum, and nothing is compared."]
+    return [
+        text,
+        f"In {share} of the interchanges, the program has no answer (two have the same sum): these do not count.",
+    ]
 
 
 def _with_rest(explanation: Explanation) -> list[str]:

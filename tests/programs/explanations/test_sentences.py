@@ -135,7 +135,7 @@ def test_interchanges_are_said() -> None:
 def test_where_the_program_has_no_answer_is_said() -> None:
     one, other = variable("head 0.0", (100, 100)), variable("head 0.1", (100, 100))
     tied = replace(one, interchange=replace(one.interchange, undecided=30, tried=200))
-    said = "of all, two of the program's answers have the same sum, and nothing is compared."
+    said = "of the interchanges, the program has no answer (two have the same sum): these do not count."
     assert f"In 0.1500 {said}" in by_program("explained", tied).sentence
     assert by_program("explained", tied).to_frame("variables")["undecided"].tolist() == [0.15]
     other = replace(other, interchange=replace(other.interchange, tried=200))
@@ -143,7 +143,7 @@ def test_where_the_program_has_no_answer_is_said() -> None:
     assert f"In up to 0.1500 {said}" in found.sentence
     assert Explanation.from_json(found.to_json()) == found
     few = replace(tied, interchange=replace(one.interchange, undecided=2, tried=200))
-    assert "have the same sum" not in by_program("explained", few).sentence
+    assert "has no answer" not in by_program("explained", few).sentence
 
 
 def test_what_is_far_from_the_model_is_said_of_the_program() -> None:
