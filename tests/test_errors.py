@@ -25,7 +25,7 @@ def test_only_what_is_longer_is_cut_in_its_middle(shorten: Callable[[str], str],
 
 
 def test_words_are_cut_out_as_a_whole() -> None:
-    words = [f"word-{n}" for n in range(100)]
+    words = [f"word{n}-" + "a" * (n % 11) for n in range(100)]
     first, last = cut(" ".join(words)).split(" ... ")
     assert first.split() == words[: len(first.split())]
     assert last.split() == words[-len(last.split()) :]

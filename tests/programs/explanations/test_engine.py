@@ -27,6 +27,7 @@ from interp.programs.relevance import Kinds
 from interp.programs.running import Running
 from interp.programs.task import ENDS
 from interp.programs.words import parts_words
+from interp.support import words
 from interp.tasks.populations import everything, sample
 
 
@@ -110,6 +111,16 @@ def test_levels_of_a_soft_head_have_the_values_of_their_quantity() -> None:
     assert "MLP 0 says whether the number of 0s (head 0.0) is '19'." in found.sentence
     assert sorted(found.program.values["head 0.0 level"], key=int) == [str(number) for number in range(21)]
     assert set(found.program.values["MLP 0"]) == {"19", "other"}
+
+
+@pytest.mark.slow
+def test_interchanges_in_which_a_program_has_no_answer_are_counted() -> None:
+    """The recognizer of palindromes adds up how two halves differ; with halves of two rows, the sum is often 0."""
+    found = interp.explain(interp.load("languages/palindrome"), seconds=600)
+    shares = [role.interchange.undecided / role.interchange.tried for role in found.variables]
+    assert found.level == "explained"
+    assert max(shares) > 0.5
+    assert f"In up to {words.at_most(max(shares))} of the interchanges, the program has no answer" in found.sentence
 
 
 def test_all_of_a_judgement_decides_the_level(monkeypatch: pytest.MonkeyPatch) -> None:
