@@ -21,7 +21,7 @@ def test_cases_split_by_what_the_causal_model_says() -> None:
     assert found.accuracy == 0.5
 
 
-def test_where_the_causal_model_has_no_answer_nothing_is_compared() -> None:
+def test_without_an_answer_nothing_is_compared() -> None:
     wanted = torch.tensor([1, UNDECIDED, UNDECIDED, 0])
     found = Interchange.of(torch.tensor([1, 1, 0, 0]), wanted, torch.zeros(4), torch.zeros(4), torch.arange(4))
     assert (found.changes.n, found.stays.n, found.undecided, found.tried) == (1, 1, 2, 4)
