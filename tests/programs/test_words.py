@@ -83,7 +83,7 @@ def test_a_query_that_changes_nothing_is_not_said() -> None:
     assert "their token and its own token" in by_table([[0.0, -3.0, -9.0], [1.0, -3.0, -9.0], [0.0, 1.0, 2.0]], "token")
 
 
-def test_a_place_with_an_eighth_of_the_weight_is_not_one_of_the_most() -> None:
+def test_a_place_with_an_eighth_is_not_one_of_the_most() -> None:
     def rows(second: float) -> list[list[float]]:
         shares = {2: 0.0, 1: second, 0: -5.0}
         return [[shares.get(q - k, -6.0) for k in range(6)] for q in range(6)]
@@ -93,7 +93,7 @@ def test_a_place_with_an_eighth_of_the_weight_is_not_one_of_the_most() -> None:
 
 
 @pytest.mark.parametrize(("first", "edge"), [(0.0, " (where there is none, to the first position)"), (NEVER, "")])
-def test_the_first_position_may_see_itself_instead_of_the_one_before(first: float, edge: str) -> None:
+def test_the_first_position_may_see_itself(first: float, edge: str) -> None:
     rows = [[0.0 if k == q - 1 else NEVER for k in range(4)] for q in range(4)]
     rows[0][0] = first
     assert by_table(rows, "position") == f"attends to the position before{edge} and reads the token"

@@ -114,7 +114,7 @@ def test_levels_of_a_soft_head_have_the_values_of_their_quantity() -> None:
 
 
 @pytest.mark.slow
-def test_interchanges_in_which_a_program_has_no_answer_are_counted() -> None:
+def test_interchanges_without_an_answer_are_counted() -> None:
     """The recognizer of palindromes adds up how two halves differ; with halves of two rows, the sum is often 0."""
     found = interp.explain(interp.load("languages/palindrome"), seconds=600)
     shares = [role.interchange.undecided / role.interchange.tried for role in found.variables]
@@ -139,7 +139,7 @@ def test_all_of_a_judgement_decides_the_level(monkeypatch: pytest.MonkeyPatch) -
     assert engine.with_all_variables(one, None, None).level == "imitated"  # type: ignore[arg-type]
 
 
-def test_a_head_may_attend_to_a_position_from_some_positions_only() -> None:
+def test_a_head_may_attend_so_from_some_positions_only() -> None:
     """The first head attends to the position before; what it reads at the last position reaches no answer."""
     before = Head("before", "position", "position", tuple(at(max(0, query - 1)) for query in range(3)), "token")
     second = Head("second", "", "position", (at(1),), "before")
