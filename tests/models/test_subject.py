@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,10 @@ from interp.families.languages import Parity
 from interp.families.memorization import LookupTask
 from interp.measures import results, runs
 from interp.models.lens import HookedTransformer
+from interp.models.spec import MLP, Layer, ModelSpec
 from interp.models.subject import Subject, no_sum, output_ids_of
+from interp.programs.running import Running
+from interp.tasks import Batch, make_task
 
 
 def stock(**changes: Any) -> HookedTransformer:
@@ -312,3 +316,26 @@ def test_autocast_is_refused_by_every_measure() -> None:
             for model in (task_model, external):
                 with pytest.raises(InterpError, match=r"autocast\('cpu'\) is on and runs parts of a model in another"):
                     measure(model)
+
+
+@pytest.mark.parametrize(("direction", "positions", "norm", "mlp"), product(
+    ("causal", "bidirectional"), ("none", "learned", "rotary"), ("none", "pre", "post"), (False, True)
+))  # fmt: skip
+def test_padding_changes_no_output(direction: str, positions: str, norm: str, mlp: bool) -> None:
+    """On counts or on rows: the outputs are those of each row alone, cut to its length."""
+    task, draw = make_task("one"), torch.Generator().manual_seed(0)
+    layer = Layer(n_heads=2, d_head=4, norm=norm, mlp=MLP(d_mlp=6) if mlp else None)
+    spec = ModelSpec(
+        task=task.ref, d_model=8, direction=direction, layers=(layer,), positions=positions, readout_at=task.readout,
+        max_length=12 if positions == "learned" else None,
+        positions_enter="attention" if positions == "rotary" else "residual",
+    )  # fmt: skip
+    model = interp.build(spec)
+    for parameter in model.parameters():
+        parameter.data.copy_(torch.randn(parameter.shape, generator=draw))
+    rows = [torch.tensor(task.parse(text)) for text in ("[CLS] 0 1 1 0 1", "[CLS] 1", "[CLS] 0 0 1")]
+    tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=task.pad_id or 0)
+    batch = Batch(tokens, torch.tensor([len(row) for row in rows]), torch.zeros(3, dtype=torch.long))
+    alone = torch.stack([model(row[None])[0, 0] for row in rows]).detach()
+    for found in (model.read(tokens), Subject.of(model).logits(batch), Running.of(Subject.of(model), batch).logits):
+        torch.testing.assert_close(found.detach(), alone, rtol=1e-3, atol=1e-3)

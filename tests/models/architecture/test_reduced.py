@@ -10,10 +10,7 @@ from interp.families.histogram.constructions.models import histogram_spec
 from interp.models.architecture import reduced
 from interp.models.architecture.task_model import TaskModel
 from interp.models.spec import MLP, Bias, Layer, ModelSpec, Training
-from interp.models.subject import Subject
-from interp.programs.running import Running
 from interp.tasks import Batch
-from interp.tasks.registry import make_task
 
 ALL = Bias(q=True, k=True, v=True, o=True)
 
@@ -53,31 +50,6 @@ def test_outputs_are_those_of_the_sequence_model(name: str) -> None:
     wanted = model(tokens).detach().flatten(0, 1)
     for found in (reduced.reduced_outputs(tables, asked), reduced.reduced_outputs(tables.folded(), asked)):
         torch.testing.assert_close(found[0], wanted, rtol=1e-12, atol=1e-12)
-
-
-def test_padding_is_not_counted() -> None:
-    """A bidirectional model without positions sees no padding, whether it runs on rows or on counts."""
-    task = make_task("one")
-    spec = ModelSpec(
-        task=task.ref, d_model=6, direction="bidirectional", layers=(Layer(n_heads=2, d_head=3),), positions="none",
-        readout_at=task.readout,
-    )  # fmt: skip
-    model, generator = TaskModel(spec), torch.Generator().manual_seed(1)
-    for parameter in model.parameters():
-        parameter.data.copy_(torch.randn(parameter.shape, generator=generator))
-    texts = ["[CLS] 0 1 1 0 1", "[CLS] 1", "[CLS] 0 0 1"]
-    rows = [torch.tensor(task.parse(text)) for text in texts]
-    tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=task.pad_id)
-    batch = Batch(tokens, torch.tensor([len(row) for row in rows]), torch.zeros(3, dtype=torch.long))
-    alone = torch.stack([model(row[None])[0, 0] for row in rows]).detach()
-    assert reduced.count_space_refusal(spec) is None
-    assert float(alone.std()) > 0.1
-    for found in (model.read(tokens), model(tokens)[:, 0], Subject.of(model).logits(batch)):
-        torch.testing.assert_close(found.detach(), alone, rtol=1e-4, atol=1e-4)
-    running = Running.of(Subject.of(model), batch)
-    assert running.counts is not None
-    torch.testing.assert_close(running.logits, alone, rtol=1e-4, atol=1e-4)
-    assert running.weights.sum(1).tolist() == [6, 2, 4]
 
 
 def test_both_ways_to_mix_agree_and_huge_scores_do_not_overflow() -> None:
