@@ -106,7 +106,7 @@ def test_a_name_counts_what_the_values_count() -> None:
 @pytest.mark.slow
 def test_levels_of_a_soft_head_have_the_values_of_their_quantity() -> None:
     """Of 20 digits, one is a 1: the recognizer's MLP tells 19 zeros from all other numbers."""
-    found = interp.explain(interp.load("languages/one"), seconds=600)
+    found = interp.explain(interp.load("languages/one"), seconds=600.0)
     assert found.program is not None
     assert "MLP 0 says whether the number of 0s (head 0.0) is '19'." in found.sentence
     assert sorted(found.program.values["head 0.0 level"], key=int) == [str(number) for number in range(21)]
@@ -116,7 +116,7 @@ def test_levels_of_a_soft_head_have_the_values_of_their_quantity() -> None:
 @pytest.mark.slow
 def test_interchanges_without_an_answer_are_counted() -> None:
     """The recognizer of palindromes adds up how two halves differ; with halves of two rows, the sum is often 0."""
-    found = interp.explain(interp.load("languages/palindrome"), seconds=600)
+    found = interp.explain(interp.load("languages/palindrome"), seconds=600.0)
     shares = [role.interchange.undecided / role.interchange.tried for role in found.variables]
     assert found.level == "explained"
     assert max(shares) > 0.5
