@@ -127,16 +127,17 @@ def test_all_of_a_judgement_decides_the_level(monkeypatch: pytest.MonkeyPatch) -
     """A test that ends at the first refuted variable looks in no further places of it."""
     found = interp.explain(interp.compile(ENDS))
     assert found.program is not None
-    judged = SimpleNamespace(
-        shown=True, roles={}, program=found.program, variables=found.variables, pairs=(), more=(), rest=1.0
+    assert found.agreement is not None
+    subject = Subject.of(interp.compile(ENDS))
+    fresh, reading = (
+        FreshInputs(subject, everything(subject.task)),
+        decompile(Running.of(subject, subject.task.sample(9))),
     )
-    monkeypatch.setattr(engine, "judge", lambda *of: judged)
-    monkeypatch.setattr(engine, "reads_less", lambda *of: ())
-    monkeypatch.setattr(engine, "with_shares", lambda found, reading: found)
-    one: Any = replace(found, level="imitated")
-    assert engine.with_all_variables(one, None, None).level == "explained"  # type: ignore[arg-type]
-    judged.roles = {Part(0): PartRole("MLP 0", "not read")}
-    assert engine.with_all_variables(one, None, None).level == "imitated"  # type: ignore[arg-type]
+    for status, level in (("explained", "explained"), ("not read", "imitated")):
+        roles = {Part(0): PartRole("MLP 0", status)}
+        judged = causal.Judged(found.program, found.agreement, roles, found.variables, (), (), 1.0)
+        monkeypatch.setattr(engine, "judge", lambda *of, judged=judged: judged)
+        assert engine.with_all_variables(replace(found, level="imitated"), reading, fresh).level == level
 
 
 def test_a_head_may_attend_so_from_some_positions_only() -> None:
