@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 WEAK, STEPS, PRECISION = 100.0, 1000, 1e-8
-"""Of the logistic regression of a probe: the inverse weight of its penalty; of each: most steps, and the gradient at
-which it ends, so that scores of probes are exact to 1e-5."""
+"""For probes, the inverse weight of the penalty and the gradient at which the search ends, so that scores are exact to
+1e-5; for all, the most steps."""
 SMALL = 300
 """Most weights and constants for which the matrix of second derivatives is solved as a whole."""
 LEAST_FALL = 1e-4
@@ -30,7 +30,7 @@ def logistic(
     if (x.shape[1] + 1) * len(names) > SMALL:
         from sklearn.linear_model import LogisticRegression
 
-        # Next to no penalty makes the problem that each step of newton-cg solves ill-conditioned, and the step slow.
+        # Nearly without a penalty, the steps of newton-cg are ill-conditioned, and slow.
         solver = "newton-cg" if weak <= WEAK else "lbfgs"
         fitted = LogisticRegression(C=weak, solver=solver, tol=precision, max_iter=STEPS).fit(x, value)
         weights, constants = fitted.coef_.T, fitted.intercept_

@@ -57,9 +57,9 @@ def where(program: Program, step: Head, brief: bool = False) -> str:
     if not step.query:
         return _graded(program, step.key, step.scores[0], keys, brief)
     if (common := _common(step)) is not None:
-        odd = [value for value, row in zip(queries, step.scores, strict=True) if row != common]
-        named = "other queries" if step.query != "token" else words.joined(map(repr, odd))
-        return f"{_graded(program, step.key, common, keys, brief).rstrip(',')}, from {named} otherwise,"
+        odd = [query for query, row in enumerate(step.scores) if row != common]
+        by_key = _graded(program, step.key, common, keys, brief).rstrip(",")
+        return f"{by_key}, {_from(program, step.query, odd, queries)} otherwise,"
     if most := _selected(program, step, queries, keys, GRADED):
         return f"most {most}"
     if queries == keys and (alike := _alike(program, step, brief)):
@@ -188,6 +188,14 @@ def _there(program: Program, name: str) -> str:
 def _here(program: Program, name: str) -> str:
     """A variable of a head's own position."""
     return f"its own {name}" if name in ("token", "position") else f"{said(program, name)} at its own position"
+
+
+def _from(program: Program, name: str, chosen: Sequence[int], queries: Values) -> str:
+    """Some of a head's own positions, by the values of a variable there."""
+    if name == "position":
+        return f"from {positions_words(chosen)}"
+    values = words.either([repr(queries[query]) for query in chosen], NAMED)
+    return f"from {values}" if name == "token" else f"where {_here(program, name)} is {values}"
 
 
 def _weights(scores: Sequence[float], keys: Values, key: str) -> str:

@@ -149,7 +149,7 @@ def _fit(target: Tensor, features: Mapping[str, Tensor], of: list[str], n_target
         bias[torch.bincount(target).argmax()] = 0.0
     else:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a fit that does not converge is one of many that are tried
+            warnings.filterwarnings("ignore", "lbfgs failed to converge")  # it is one of many fits that are tried
             weak, precision = (1e8, 1e-8) if free else (1e4, 1e-4)
             fitted = logistic(x[drawn].numpy(), target[drawn].numpy(), weak, precision)
         slopes, constants, classes = map(torch.as_tensor, fitted)

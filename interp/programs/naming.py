@@ -8,7 +8,7 @@ names.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -19,6 +19,7 @@ from interp.programs.steps import Head, Linear, Step, Table, Values
 
 NUMBERED = re.compile(r"v\d+")
 LEVEL = re.compile(r"level \d+")
+"""The values of a soft head's levels, as they are before they have names."""
 FEW = 3
 """Most values whose names are joined into one."""
 
@@ -57,6 +58,16 @@ def renamed(program: Program, name: str, values: Values) -> Program:
         for step in program.steps
     )
     return replace(program, steps=steps)
+
+
+def with_numbers(program: Program, name: str, numbers: Mapping[str, str]) -> Program:
+    """The program with other words for the levels of a soft head, and for the values of tables over these alone, which
+    are named after them."""
+    for step in program.steps:
+        if step.name == name or (isinstance(step, Table) and step.of == (name,)):
+            values = tuple(numbers.get(value, value) for value in program.values[step.name])
+            program = renamed(program, step.name, values)
+    return program
 
 
 def _tabled(program: Program, step: Step) -> Values | None:

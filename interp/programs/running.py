@@ -264,13 +264,22 @@ class Running:
         """The outputs at the reads with parts replaced."""
         if not edits:
             return self.logits
-        first = min(part.layer for part in edits)
+        first, last = min(part.layer for part in edits), len(self.blocks) - 1
         edits = {**{part: value for part, value in self.replaced.items() if part.layer >= first}, **edits}
-        last = len(self.blocks) - 1
         if self._plain and first == last:
             return read_out(self.subject, self._after_layer(first, edits, None)[:, 0])
-        once = self._plain and self._read_once(last)
-        model, outputs = self.subject.model, []
+        if self._plain and self._read_once(last):
+            entering = torch.cat([stream for *_, stream in self._streams(edits, first, last)])
+            return read_out(self.subject, self._after_last(entering, edits)[:, 0])
+        after = self._streams(edits, first, last + 1)
+        return torch.cat([read_out(self.subject, stream[rows, at]) for rows, at, stream in after])
+
+    def _streams(
+        self, edits: Edits, first: int, end: int
+    ) -> Iterator[tuple[Int[Tensor, "reads"], Int[Tensor, "reads"], Float[Tensor, "rows length d_model"]]]:
+        """The residual stream before layer `end` with parts replaced, of the first layer on; in chunks, each with the
+        rows and positions of its reads."""
+        model = self.subject.model
         for here, rows, positions in self._chunks():
             hooks = [*self._with_counts(here), *self._put(edits, here)]
             with model.hooks(fwd_hooks=hooks), self.subject.masked(self.batch[here]):
@@ -278,16 +287,9 @@ class Running:
                     stream = self._after_layer(first, edits, here)
                 else:
                     stream = self._at(f"blocks.{first}.hook_resid_pre")[here].to(model.cfg.device)
-                for block in self.blocks[first + self._plain : last if once else last + 1]:
+                for block in self.blocks[first + self._plain : end]:
                     stream = block(stream, attention_mask=self._padding(here))
-                if once:
-                    outputs.append(stream)
-                    continue
-                out = model.unembed(model.ln_final(stream) if hasattr(model, "ln_final") else stream)
-            outputs.append(out[rows, positions])
-        if once:
-            return read_out(self.subject, self._after_last(torch.cat(outputs), edits)[:, 0])
-        return self.subject.columns(torch.cat(outputs))
+            yield rows, positions, stream
 
     def _padding(self, here: slice) -> Int[Tensor, "rows length"] | None:
         """The attention mask of a block on some rows; None if it needs none."""

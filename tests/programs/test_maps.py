@@ -18,6 +18,17 @@ def test_sums_of_weights_find_the_limits_of_a_share(between: tuple[float, ...]) 
     assert float((given == target).double().mean()) == found.share
 
 
+def test_a_narrow_limit_is_fitted_with_next_to_no_penalty() -> None:
+    """With a small penalty, the limit is not where it must be, and 3 of 400 points are wrong."""
+    share = torch.cat([torch.linspace(0, 0.4995, 200), torch.linspace(0.5005, 0.52, 200)]).double()
+    features = {"shares": torch.stack([share, 1 - share], 1)}
+    target = (share > 0.5).long()
+    assert weighed(target, features, 2, 0.99).share == 0.9925
+    found = weighed(target, features, 2, 1.0)
+    assert found.share == 1.0
+    assert not found.weights[0][:, 0].any()  # of two values, the first has no weights
+
+
 def test_limits_of_a_sum_of_two_variables() -> None:
     """Values 0, 3 and 1 in the order of their sums, with room between them; 2 does not occur."""
     draw = torch.Generator().manual_seed(0)

@@ -17,6 +17,8 @@ from interp.programs import decompile, maps, moved_rows
 from interp.programs.reading import Reading
 from interp.programs.readout import Readout
 from interp.programs.running import Running
+from interp.programs.steps import Linear
+from interp.programs.task import ENDS
 from interp.tasks import Batch, NextSymbols
 
 
@@ -99,3 +101,20 @@ def test_a_value_that_is_never_met_speaks_for_no_answer() -> None:
     answer, steps = Readout(reading, None, {}).looked_up(one)
     assert answer.weights == (((0.0, 1.0), (0.0, 0.0), (1.0, 0.0)),)
     assert steps == []
+
+
+def test_of_two_answers_the_sum_of_the_first_is_zero() -> None:
+    """Their difference decides: the weights of both would count each number twice."""
+    model = interp.compile(ENDS)
+    with torch.no_grad():
+        model.unembed.b_U += torch.tensor([3.0, 3.0])  # the same for both answers
+    subject = Subject.of(model)
+    reading = decompile.decompile(Running.of(subject, subject.task.sample(60, seed=0)))
+    found = Readout(reading, reading.edges(None), {}).by_model_sum()
+    assert found is not None
+    answer, _ = found
+    assert isinstance(answer, Linear)
+    assert answer.bias[0] == 0.0
+    assert all(row[0] == 0.0 for weights in answer.weights for row in weights)
+    assert any(row[1] != 0.0 for weights in answer.weights for row in weights)
+    assert reading.answered(answer).share == 1.0

@@ -80,6 +80,8 @@ def test_a_query_that_changes_nothing_is_not_said() -> None:
     rows = [[0.0, -3.0, -9.0], [0.0, -3.0, -9.0], [0.0, 1.0, 2.0]]
     said = "attends to positions by their token, most to each 'a', from '[BOS]' otherwise, and reads the token"
     assert by_table(rows, "token") == said
+    late = [[0.0, -3.0, -9.0, -9.0]] * 3 + [[-9.0, -9.0, -9.0, 0.0]]
+    assert "most to the first position, from position 3 otherwise, and reads" in by_table(late, "position")
     assert "their token and its own token" in by_table([[0.0, -3.0, -9.0], [1.0, -3.0, -9.0], [0.0, 1.0, 2.0]], "token")
 
 

@@ -49,13 +49,12 @@ from interp.programs.explanations.strings import Strings, answers
 from interp.programs.interchange import COUNTED, FreshInputs, same_partition
 from interp.programs.language import Program
 from interp.programs.moved_rows import described_on_moved_rows
-from interp.programs.naming import LEVEL, renamed
+from interp.programs.naming import LEVEL, with_numbers
 from interp.programs.read_limits import by_limits
 from interp.programs.read_neurons import by_neurons
 from interp.programs.reading import Reading
 from interp.programs.relevance import CHANGED, used
 from interp.programs.running import OF_HEADS, Running
-from interp.programs.steps import Table
 from interp.support import words
 from interp.support.progress import LateBar
 from interp.tasks.batch import Batch, concatenate
@@ -478,25 +477,23 @@ def named(reading: Reading, program: Program) -> Program:
     made = program.run(mixed.tokens, running.weights)
     sure = {name: needed[name] & (made[name].amax(-1) > ONE_VALUE * made[name].sum(-1)) for name in codes}
     for quantity in candidates(bench.setting) if codes else ():
-        values, others = quantity.values(bench.view), quantity.values(mixed)
+        values = quantity.values(bench.view)
         for name, code in codes.items():
             here, there = needed[name], sure[name]
             if name in names or not same_partition(code[here], values[here]):
                 continue
-            met = zip(*torch.stack([code[here], values[here]]).unique(dim=1).tolist(), strict=True)
+            met = torch.stack([code[here], values[here]]).unique(dim=1).T.tolist()
             spoken = {program.values[name][at]: quantity.said(value) for at, value in met}
             if any(word.isdecimal() and word != other for word, other in spoken.items()):
                 continue
-            if not bool(there.any()) or same_partition(made[name].argmax(-1)[there], others[there]):
+            elsewhere = made[name].argmax(-1)[there], quantity.values(mixed)[there]
+            if not bool(there.any()) or same_partition(*elsewhere):
                 names[name] = quantity.words
                 if all(LEVEL.fullmatch(word) for word in program.values[name]):
                     levels[name] = spoken
     program = replace(program, words={**names, **program.words})
     for name, numbers in levels.items():
-        for step in program.steps:  # a table over the levels alone has values that are named after these
-            if step.name == name or (isinstance(step, Table) and step.of == (name,)):
-                new = tuple(numbers.get(word, word) for word in program.values[step.name])
-                program = renamed(program, step.name, new)
+        program = with_numbers(program, name, numbers)
     return program
 
 

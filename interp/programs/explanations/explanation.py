@@ -60,19 +60,8 @@ SHIPPED = "shipped.json"
 
 Level: TypeAlias = Literal["explained", "imitated", "in part", "answers only", "none"]
 LEVELS: tuple[Level, ...] = ("explained", "imitated", "in part", "answers only", "none")
-COLUMNS = (
-    "part",
-    "status",
-    "does",
-    "variable",
-    "without",
-    "moved",
-    "kept",
-    "elsewhere",
-    "finds_none",
-    "only_from",
-    "note",
-)
+COLUMNS = ("part", "status", "does", "variable", "without", "moved", "kept", "elsewhere", "finds_none", "only_from",
+           "note")  # fmt: skip
 """What a table says of each part."""
 GIVEN: tuple[Level, ...] = ("explained", "imitated")
 """The levels at which a program of the parts gives the model's answers."""
@@ -183,7 +172,7 @@ class Explanation:
         """
         if self.program is None:
             raise InterpError(f"{self.model} has no program of its parts, so there is no hypothesis to test")
-        if self.subject is None and all(word.startswith("{") for word in self.program.answers):
+        if self.subject is None and all(word[0] + word[1:][-1:] == "{}" for word in self.program.answers):
             raise InterpError("the answers are sets of outputs, which a file does not number: explain the model anew")
         copies = {role.part: role.like for role in self.parts if role.like}
         return as_hypothesis(self.program, copies, self._classes(self.program))
