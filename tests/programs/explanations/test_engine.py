@@ -16,7 +16,7 @@ import interp
 from interp.measures.interchange import Cases, Interchange
 from interp.measures.runs import Part, reads_of
 from interp.models.subject import Subject
-from interp.programs import quantize
+from interp.programs import interchange, quantize
 from interp.programs.decompile import decompile, program_of
 from interp.programs.explanations import Explanation, causal, engine, explanation
 from interp.programs.explanations.bench import STEPS_PER_SECOND, Bench, Steps
@@ -114,8 +114,11 @@ def test_levels_of_a_soft_head_have_the_values_of_their_quantity() -> None:
 
 
 @pytest.mark.slow
-def test_interchanges_without_an_answer_are_counted() -> None:
-    """The recognizer of palindromes adds up how two halves differ; with halves of two rows, the sum is often 0."""
+@pytest.mark.parametrize("enough", [interchange.ENOUGH, 300])
+def test_interchanges_without_an_answer_are_counted(enough: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recognizer of palindromes adds up how two halves differ; with halves of two rows, the sum is often 0. So
+    it is where pairs run as they are drawn, and where one is chosen for each row, because few change the answer."""
+    monkeypatch.setattr(interchange, "ENOUGH", enough)
     found = interp.explain(interp.load("languages/palindrome"), seconds=600.0)
     shares = [role.interchange.undecided / role.interchange.tried for role in found.variables]
     assert found.level == "explained"
