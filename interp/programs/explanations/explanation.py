@@ -582,16 +582,17 @@ def _reads_less(found: Explanation) -> list[str]:
         what = words.joined([*plain, *([parts_words(parts)] if parts else [])])
         reads.append(f"{WAYS[entry.way].format(entry.reader)} {what}")
     least = min(entry.left for entry in found.less)
-    left = "all" if least == 1 else f"{words.at_least(least)} or more"
     where = "In the program" if found.program is not None else "By their descriptions"
     this, it = ("this", "it") if len(reads) == 1 else ("any one of these", "one of these")
-    none = "none" if least == 1 else "next to none"
     said = {name for entry in found.less for name in (entry.reader, *entry.sources)}
     carried = any(len(variable.places) > 1 and said & {*variable.places} for variable in found.variables)
     places = ", and all that carries the same," if carried else ""
+    read = f"{where}, {words.joined(reads)}, but"
+    if least == 1:
+        return [f"{read} no answer changes with {this}{places} taken from elsewhere."]
     return [
-        f"{where}, {words.joined(reads)}, but {none} of the model's answers depend on {this}: with {it}{places} taken "
-        f"from elsewhere, {left} of the answers stay."
+        f"{read} next to none of the model's answers depend on {this}: with {it}{places} taken from elsewhere, "
+        f"{words.at_least(least)} or more of the answers stay."
     ]
 
 

@@ -213,8 +213,8 @@ def test_a_card_first_says_why_it_is_imitated(briefly: str) -> None:
 def test_what_next_to_no_answer_follows_from_is_said() -> None:
     token = ReadsLess("MLP 0", "in", ("token",), 1.0)
     one = replace(by_program("explained", variable("head 0.0", (100, 100))), less=(token,))
-    said = "In the program, MLP 0 reads the token, but none of the model's answers depend on this: with it"
-    assert f"{said} taken from elsewhere, all of the answers stay. By itself," in one.sentence
+    said = "In the program, MLP 0 reads the token, but no answer changes with this"
+    assert f"{said} taken from elsewhere. By itself," in one.sentence
     both = replace(one, less=(token, ReadsLess("head 1.0", "key", ("position", "head 0.0", "head 0.1"), 0.9995)))
     assert (
         "MLP 0 reads the token and the keys of head 1.0 read the position and heads 0.0 and 0.1, but next to none of "
