@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -290,21 +291,24 @@ def with_pairs_that_never_meet(reading: Reading, part: Part, asked: Queries, pat
     a variable is that of another input, they may meet."""
     if bool(pattern.seen.all()) or not pattern.key or pattern.query == pattern.key == "position":
         return pattern
-    moved, mask = reading.kinds.shuffled, reading.running.mask
-    rows, positions, _ = reading.running.scores(part)
-    at = torch.zeros(mask.shape, dtype=torch.long).index_put_((rows, positions), torch.arange(len(rows)))
-    scores = reading.running.scores_of_keys(part, moved)[at[asked.rows, asked.positions]] / asked.times
-    known = coded(reading, part)
+    moved, mask, known = reading.kinds.shuffled, reading.running.mask, coded(reading, part)
     (query, _), (key, n_keys) = known[pattern.query], known[pattern.key]
-    first = query[asked.rows, asked.positions][:, None] * n_keys
     seen, table = pattern.seen.flatten().clone(), pattern.scores.flatten().clone()
+    first = query[asked.rows, asked.positions][:, None] * n_keys
     there = asked.counts > -torch.inf
-    unmoved = first + key[asked.rows]
-    shift = torch.where(there, asked.scores - table[unmoved], 0.0).sum(1) / there.sum(1)
-    there &= moved(reading.matters(pattern.key))[asked.rows]
-    cell = (first + moved(key)[asked.rows])[there]
+    cell = first + moved(key)[asked.rows]
+    meet = there & moved(reading.matters(pattern.key))[asked.rows] & ~seen[cell]
+    some = meet.any(1)  # the queries that meet a new key
+    if not bool(some.any()):
+        return pattern
+    cell, rows, meet = cell[some][meet[some]], asked.rows[some], meet[some]
+    of_rows, positions, _ = reading.running.scores(part)
+    at = torch.zeros(mask.shape, dtype=torch.long).index_put_((of_rows, positions), torch.arange(len(of_rows)))
+    scores = reading.running.scores_of_keys(part, moved)[at[rows, asked.positions[some]]] / asked.times[some]
+    as_fitted = torch.where(there[some], asked.scores[some] - table[first[some] + key[rows]], 0.0)
+    shift = 0 if asked.total else as_fitted.sum(1, keepdim=True) / there[some].sum(1, keepdim=True)
     mass = torch.zeros(len(table)).index_add_(0, cell, torch.ones(len(cell)))
-    mean = torch.zeros(len(table)).index_add_(0, cell, (scores - (0 if asked.total else shift[:, None]))[there]) / mass
+    mean = torch.zeros(len(table)).index_add_(0, cell, (scores - shift)[meet]) / mass
     new = ~seen & (mass > 0)
     table, seen = (cells.reshape(pattern.seen.shape) for cells in (torch.where(new, mean, table), seen | new))
     return replace(pattern, scores=table, seen=seen)
@@ -356,7 +360,12 @@ def reads_all(reading: Reading, part: Part, side: str, name: str) -> bool:
 def with_attention(found: Quantized, asked: Queries, weights: Tensor, v: Tensor) -> Tensor:
     """The head's value with other attention at the queries that matter."""
     new = found.elsewhere.clone()
-    new[asked.rows, asked.positions] = torch.einsum("nk,nkd->nd", weights, v[asked.rows])
+    if len(asked.rows) <= len(v):  # about one query for each row
+        new[asked.rows, asked.positions] = torch.einsum("nk,nkd->nd", weights, v[asked.rows])
+        return new
+    pattern = weights.new_zeros(*v.shape[:2], v.shape[1])
+    pattern[asked.rows, asked.positions] = weights
+    new[asked.rows, asked.positions] = (pattern @ v)[asked.rows, asked.positions]
     return new
 
 
@@ -406,7 +415,7 @@ class Queries:
     times: Float[Tensor, "queries 1"]
     total: bool = False
 
-    @property
+    @cached_property
     def pattern(self) -> Float[Tensor, "queries keys"]:
         return self.attention(self.scores)
 

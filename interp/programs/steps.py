@@ -27,6 +27,8 @@ SAME = 1e-4
 """Scores that differ by less, as a share of the largest where that is below 1, are equal."""
 OCCURS = -1e3
 """Values with scores below this have no share that can be evened."""
+PATTERNS = 2**18
+"""Most shares of attention that are held at once."""
 
 Values: TypeAlias = tuple[str, ...]
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
@@ -156,7 +158,13 @@ class Head(Step):
         return replace(self, scores=weights, total=True).attention(made, seen).sum(-1) == 0
 
     def applied(self, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows length values"]:
-        return self.attention(made, seen) @ made[self.value]
+        """What is read: a few rows at a time, since patterns of many rows do not fit into a cache."""
+        at_once = max(1, PATTERNS // max(1, seen[0].numel())) if len(seen) else 1
+        read = {name: made[name].split(at_once) for name in {self.query, self.key, self.value} - {""}}
+        rows = (dict(zip(read, chunk)) for chunk in zip(*read.values(), strict=True))
+        return torch.cat(
+            [self.attention(here, some) @ here[self.value] for here, some in zip(rows, seen.split(at_once))]
+        )
 
     def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
         pairs = zip(product(shown[self.query], shown[self.key]), chain(*self.scores))
@@ -238,10 +246,12 @@ class Weighed(Step):
     ) -> Float[Tensor, "rows length values"]:
         """The sums of weights. of: the variables that are summed up, if not all; bias: whether it is added."""
         constant, *matrices = self._tensors
-        total = (constant if bias else torch.zeros_like(constant)).expand(*made["token"].shape[:2], -1)
+        n_rows, length = made["token"].shape[:2]
+        total = (constant if bias else torch.zeros_like(constant)).repeat(n_rows * length, 1)
         for name, weights in zip(self.of, matrices, strict=True):
-            total = total + made[name] @ weights if of is None or name in of else total
-        return total
+            if of is None or name in of:
+                total.addmm_(made[name].flatten(0, 1), weights)  # in place, without a sum beside it
+        return total.view(n_rows, length, len(constant))
 
     @cached_property
     def _tensors(self) -> tuple[Tensor, ...]:
@@ -431,7 +441,7 @@ def first_largest(weights: Float[Tensor, "... values"]) -> Int[Tensor, "..."]:
 
 def codes(values: Int[Tensor, "rows length"], size: int) -> Float[Tensor, "rows length values"]:
     """One value with all the weight at each position."""
-    return torch.nn.functional.one_hot(values, size).double()
+    return torch.zeros(*values.shape, size, dtype=torch.float64).scatter_(-1, values.long()[..., None], 1.0)
 
 
 def visible(counts: Num[Tensor, "rows length"], causal: bool) -> Float[Tensor, "rows query key"]:
