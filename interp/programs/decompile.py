@@ -21,7 +21,7 @@ from interp.programs.read_heads import describe_head, elsewhere
 from interp.programs.read_mlps import describe_mlp
 from interp.programs.reading import Reading, Role
 from interp.programs.readout import Reached, readout
-from interp.programs.relevance import CHANGED, cancelling, stand_ins, used
+from interp.programs.relevance import CHANGED, backups, cancelling, stand_ins, used
 from interp.programs.running import Running
 from interp.programs.steps import Features, Head, Linear, Step, Table, codes, without_rounding
 
@@ -41,10 +41,20 @@ def decompile(
     describe(reading)
     reading.elsewhere = heads_elsewhere(reading)
     loose = [part for part, share in reading.without.items() if share >= SHARE_KEPT_BY_VALUES]
-    reading.groups = stand_ins(loose, lambda out: reading.left(out) >= SHARE_KEPT_BY_VALUES)
+    reading.groups = [*stand_ins(loose, lambda out: reading.left(out) >= SHARE_KEPT_BY_VALUES), *backed(reading, loose)]
     odd = [part for part in reading.matter if part in loose and not any(part in group for group in reading.groups)]
     reading.moved = {part: reading.left([part], moved=True) for part in odd}
     return reading
+
+
+def backed(reading: Reading, loose: Sequence[Part]) -> list[list[Part]]:
+    """Each part that is used although few answers change without it, with those not used that stand in for it."""
+    unused = [part for part, role in reading.roles.items() if role.status in ("not used", "minor")]
+    groups = (
+        [part, *backups(part, reading.without[part], unused, reading.left)]
+        for part in reading.matter if part not in loose and part not in unused
+    )  # fmt: skip
+    return [group for group in groups if len(group) > 1]
 
 
 def describe(reading: Reading) -> None:

@@ -8,8 +8,8 @@ the same place in each row); and content.
 Means by absolute position would mix kinds where rows differ in length. What correlates with a part that is not used
 does not matter.
 
-Where parts stand in for each other, any of them may go, but not all: see `stand_ins`. Where two of them cancel, neither
-may go alone, but both may: see `cancelling`.
+Where parts stand in for each other, any of them may go, but not all: see `stand_ins`; `backups` stand in for a part
+without which a few answers change. Where two of them cancel, neither may go alone, but both may: see `cancelling`.
 """
 
 from __future__ import annotations
@@ -227,3 +227,30 @@ def stand_ins(names: Sequence[Name], stays: Callable[[Sequence[Name]], bool]) ->
         groups.append([name for name in rest if name in least or name in alike])
         rest = [name for name in rest if name not in groups[-1]]
     return groups
+
+
+BACKED, MOST_ALONE = 0.01, 0.1
+"""Answers that must change with a part and its backups at their means, beyond twice those that change without the part
+alone, as a share of all; and most of those that change without it alone."""
+
+
+def backups(name: Name, alone: float, others: Sequence[Name], left: Callable[[Sequence[Name]], float]) -> list[Name]:
+    """Return the names among others, not needed themselves, that stand in for one without which few answers change: the
+    fewest with which many more change; with all names of which one alone would do as well.
+
+    alone: the share of the answers that stays without the name. left: the same of several names.
+    """
+    least = alone - (1 - alone) - BACKED
+
+    def stay(out: Sequence[Name]) -> bool:
+        return left([name, *out]) >= least
+
+    if alone < 1 - MOST_ALONE or not others or stay(others):
+        return []
+    if each := [other for other in others if not stay([other])]:
+        return each
+    fewest = list(others)
+    for other in others:
+        fewer = [one for one in fewest if one != other]
+        fewest = fewest if stay(fewer) else fewer
+    return fewest

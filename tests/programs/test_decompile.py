@@ -1,5 +1,6 @@
 """Programs that are read out of models: compiled ones, whose circuit is known, and the exact models of the zoo."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -18,7 +19,7 @@ from interp.programs.decompile import decompile, program_of
 from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
 from interp.programs.readers import Readers, through
 from interp.programs.reading import Reading
-from interp.programs.relevance import READ, Kinds, stand_ins
+from interp.programs.relevance import READ, Kinds, backups, stand_ins
 from interp.programs.running import Kept, Running
 from interp.tasks.populations import everything
 
@@ -312,6 +313,28 @@ def test_names_that_stand_in_for_each_other(tables: list[str], expected: list[st
     for order in permutations("abcde"):
         found = stand_ins(order, lambda out: not any(set(one) <= set(out) for one in tables))
         assert sorted("".join(sorted(group)) for group in found) == expected
+
+
+@pytest.mark.parametrize(
+    ("alone", "tables", "expected"),
+    [
+        (0.99, [], ""), (0.99, ["b"], "b"), (0.99, ["b", "d"], "bd"), (0.99, ["bd"], "bd"), (0.99, ["bd", "c"], "c"),
+        (0.89, ["b"], ""), (1.0, ["b"], "b"),
+    ],
+)  # fmt: skip
+def test_names_that_stand_in_for_one_that_is_needed(alone: float, tables: list[str], expected: str) -> None:
+    """tables: of which names none may be left out with "a"."""
+
+    def left(out: Sequence[str]) -> float:
+        return alone - 0.3 * any({*one, "a"} <= {*out} for one in tables)
+
+    for order in permutations("bcd"):
+        assert "".join(sorted(backups("a", alone, order, left))) == expected
+
+
+@pytest.mark.parametrize(("lost", "expected"), [(0.019, []), (0.021, ["b"])])
+def test_a_backup_changes_more_than_both_would_apart(lost: float, expected: list[str]) -> None:
+    assert backups("a", 0.99, ["b"], lambda out: 0.99 - lost) == expected
 
 
 def test_without_all_parts_nothing_of_the_input_is_left() -> None:

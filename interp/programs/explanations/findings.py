@@ -141,7 +141,7 @@ class PairRole:
 
 @dataclass(frozen=True)
 class StandIns:
-    """Parts that stand in for each other: with any one of them at its mean, the answers stay, but not with all.
+    """Parts that stand in for each other: with any one of them at its mean, all or most answers stay, but not with all.
 
     left: the share of the model's answers that stay with all of them at their means.
     """

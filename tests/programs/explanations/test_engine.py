@@ -233,14 +233,16 @@ def test_rows_and_files_that_do_not_fit_are_refused() -> None:
         interp.compile(None)  # type: ignore[arg-type]
 
 
-def doubled(shares: tuple[float, ...], places: tuple[int, ...] | None = None) -> interp.TaskModel:
+def doubled(
+    shares: tuple[float, ...], places: tuple[int, ...] | None = None, letters: str = "abcd"
+) -> interp.TaskModel:
     """Heads that read one of three letters (by default the first); each votes for it as the answer."""
-    eye = tuple(tuple(float(i == j) for j in range(4)) for i in range(4))
-    answer = Linear("answer", ("read",), (eye,), (0.0,) * 4, tuple("abcd"))
+    eye = tuple(tuple(float(i == j) for j in letters) for i in letters)
+    answer = Linear("answer", ("read",), (eye,), (0.0,) * len(letters), tuple(letters))
     made = []
     for place in places or (0,) * len(shares):
         read = Head("read", "", "position", (tuple(0.0 if i == place else NEVER for i in range(3)),), "token")
-        made.append(interp.compile(Program(tuple("abcd"), 3, True, (read,), answer)))
+        made.append(interp.compile(Program(tuple(letters), 3, True, (read,), answer)))
     one, heads = made[0], [dict(each.named_parameters()) for each in made]
     layer = one.spec.layers[0].model_copy(update={"n_heads": len(shares)})
     tensors = dict(heads[0])
@@ -267,6 +269,20 @@ def test_heads_that_stand_in_for_each_other_are_said_to(shares: tuple[float, ...
     )
     assert said in found.sentence
     assert f"{'both' if len(names) == 2 else 'all'}, 0.2500." in found.sentence
+
+
+def test_a_head_that_stands_in_but_for_a_few_answers_is_said_to() -> None:
+    """The second head votes for all letters but one; without both heads, nothing is known of the answer."""
+    model = doubled((0.6, 0.4), letters="abcdefghijklmnopqrst")
+    with torch.no_grad():
+        vote, writes = model.W_U[:, 3], model.blocks[0].attn.W_O[1]
+        writes -= (writes @ vote)[:, None] * vote / vote.square().sum()
+    found = interp.explain(model)
+    shares = [one.without for one in found.parts]
+    assert [one.status for one in found.parts] == ["explained", "stands in"]
+    assert shares == [pytest.approx(0.95, abs=0.01), 1]
+    assert found.stand_ins == (StandIns(("head 0.0", "head 0.1"), pytest.approx(0.05, abs=0.01)),)
+    assert "Heads 0.0 and 0.1 stand in for each other: with one of them at its mean, 0.9" in found.sentence
 
 
 def test_what_values_read_besides_a_variable_is_a_term_of_a_sum() -> None:
