@@ -48,13 +48,10 @@ def decompile(
 
 
 def backed(reading: Reading, loose: Sequence[Part]) -> list[list[Part]]:
-    """Each part that is used although few answers change without it, with those not used that stand in for it."""
-    unused = [part for part, role in reading.roles.items() if role.status in ("not used", "minor")]
-    groups = (
-        [part, *backups(part, reading.without[part], unused, reading.left)]
-        for part in reading.matter if part not in loose and part not in unused
-    )  # fmt: skip
-    return [group for group in groups if len(group) > 1]
+    """Each part without which a few answers change, with the loose ones (without which next to none do) that stand in
+    for it."""
+    groups = ({part, *backups(part, loose, reading.left)} for part in reading.matter if part not in loose)
+    return [[part for part in reading.running.parts if part in group] for group in groups if len(group) > 1]
 
 
 def describe(reading: Reading) -> None:

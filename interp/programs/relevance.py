@@ -230,27 +230,29 @@ def stand_ins(names: Sequence[Name], stays: Callable[[Sequence[Name]], bool]) ->
 
 
 BACKED, MOST_ALONE = 0.01, 0.1
-"""Answers that must change with a part and its backups at their means, beyond twice those that change without the part
-alone, as a share of all; and most of those that change without it alone."""
+"""Answers that must change with a part and its backups at their means, beyond those that change without the backups and
+twice those that change without the part alone, as a share of all; and most of those that change without it alone."""
 
 
-def backups(name: Name, alone: float, others: Sequence[Name], left: Callable[[Sequence[Name]], float]) -> list[Name]:
-    """Return the names among others, not needed themselves, that stand in for one without which few answers change: the
-    fewest with which many more change; with all names of which one alone would do as well.
+def backups(name: Name, others: Sequence[Name], left: Callable[[Sequence[Name]], float]) -> list[Name]:
+    """Return the names, of which each can be left out alone, that stand in for one without which few answers change:
+    all with which many more change; or, if it takes several of them, the fewest that do.
 
-    alone: the share of the answers that stays without the name. left: the same of several names.
+    left: the share of the answers that stays without some names.
     """
-    least = alone - (1 - alone) - BACKED
+    lost = 1 - left([name])
 
-    def stay(out: Sequence[Name]) -> bool:
-        return left([name, *out]) >= least
+    def stands_in(out: Sequence[Name]) -> bool:
+        return left(out) - left([name, *out]) > 2 * lost + BACKED
 
-    if alone < 1 - MOST_ALONE or not others or stay(others):
+    if lost > MOST_ALONE:
         return []
-    if each := [other for other in others if not stay([other])]:
+    if each := [other for other in others if stands_in([other])]:
         return each
     fewest = list(others)
+    if not stands_in(fewest):
+        return []
     for other in others:
         fewer = [one for one in fewest if one != other]
-        fewest = fewest if stay(fewer) else fewer
+        fewest = fewer if stands_in(fewer) else fewest
     return fewest

@@ -316,25 +316,27 @@ def test_names_that_stand_in_for_each_other(tables: list[str], expected: list[st
 
 
 @pytest.mark.parametrize(
-    ("alone", "tables", "expected"),
+    ("lost", "tables", "expected"),
     [
-        (0.99, [], ""), (0.99, ["b"], "b"), (0.99, ["b", "d"], "bd"), (0.99, ["bd"], "bd"), (0.99, ["bd", "c"], "c"),
-        (0.89, ["b"], ""), (1.0, ["b"], "b"),
+        (0.01, [], ""), (0.01, ["ab"], "b"), (0.01, ["ab", "ad"], "bd"), (0.01, ["abd"], "bd"),
+        (0.01, ["abd", "ac"], "c"), (0.01, ["bd"], ""), (0.01, ["bd", "abcd"], ""), (0.11, ["ab"], ""),
+        (0.0, ["ab"], "b"),
     ],
 )  # fmt: skip
-def test_names_that_stand_in_for_one_that_is_needed(alone: float, tables: list[str], expected: str) -> None:
-    """tables: of which names none may be left out with "a"."""
+def test_names_that_stand_in_for_one_that_is_needed(lost: float, tables: list[str], expected: str) -> None:
+    """lost: what is lost without "a". tables: without which names much is."""
 
     def left(out: Sequence[str]) -> float:
-        return alone - 0.3 * any({*one, "a"} <= {*out} for one in tables)
+        return 1 - lost * ("a" in out) - 0.3 * any({*one} <= {*out} for one in tables)
 
     for order in permutations("bcd"):
-        assert "".join(sorted(backups("a", alone, order, left))) == expected
+        assert "".join(sorted(backups("a", order, left))) == expected
 
 
-@pytest.mark.parametrize(("lost", "expected"), [(0.019, []), (0.021, ["b"])])
+@pytest.mark.parametrize(("lost", "expected"), [(0.029, []), (0.031, ["b"])])
 def test_a_backup_changes_more_than_both_would_apart(lost: float, expected: list[str]) -> None:
-    assert backups("a", 0.99, ["b"], lambda out: 0.99 - lost) == expected
+    alone = {"a": 0.99, "b": 1.0}
+    assert backups("a", ["b"], lambda out: alone[out[0]] if len(out) == 1 else 1 - lost) == expected
 
 
 def test_without_all_parts_nothing_of_the_input_is_left() -> None:
