@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from interp.errors import InterpError
+from interp.programs import steps
 from interp.programs.language import NEVER, Head, Linear, Program, Sums, Table
 from interp.programs.steps import without_rounding
 
@@ -101,6 +102,19 @@ def test_refusals() -> None:
         REPEATS(["c"])
     with pytest.raises(InterpError, match="a row without tokens has no answer"):
         REPEATS([])
+
+
+@pytest.mark.parametrize("at_once", [1, 40, 10_000])
+def test_rows_read_the_same_however_many_are_held_at_once(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of no rows; of the same numbers as a softmax by hand."""
+    monkeypatch.setattr(steps, "PATTERNS", at_once)
+    head = Head("h", "q", "k", ((1.0, 0.0), (0.0, 1.0)), "v")
+    for rows in (0, 1, 7):
+        made = {name: torch.randn(rows, 4, 2, dtype=torch.float64) for name in "qkv"}
+        scores = made["q"] @ made["k"].transpose(1, 2)
+        scores = scores.masked_fill(torch.ones(4, 4).triu(1).bool(), -torch.inf)
+        found = head.applied(made, steps.visible(torch.ones(rows, 4), causal=True))
+        assert torch.allclose(found, scores.softmax(-1) @ made["v"], atol=1e-12)
 
 
 def test_a_head_without_softmax_adds_up_its_weights() -> None:
