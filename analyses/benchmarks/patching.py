@@ -37,6 +37,9 @@ from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.pairs import Pairs
 
 VOCABULARY = 12
+EXPLAINED = (
+    "count01/paper", "histogram/dot-softmax", "algorithmic/brackets", "algorithmic/induction", "languages/first-learned"
+)  # fmt: skip
 
 
 class First(Task):
@@ -230,7 +233,7 @@ def daily() -> dict[str, Callable[[], Any]]:
         "find_circuit of induction, edges": lambda: interp.find_circuit(circuit, edges=True),
         "certify what explain finds, count01": proof,
     }
-    for name in ("count01/paper", "histogram/dot-softmax", "algorithmic/brackets"):
+    for name in EXPLAINED:
         calls[f"explain {name}"] = partial(interp.explain, interp.load(name))
     for name in ("count01/paper", "count01/minimal", "algorithmic/brackets"):
         calls[f"analyze {name}"] = partial(interp.analyze, interp.load(name))

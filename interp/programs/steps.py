@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise, product
@@ -144,13 +144,23 @@ class Head(Step):
     def attention(self, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows query key"]:
         """The pattern: softmax of the scores over the positions that are seen (none seen: no attention), or the scores
         themselves; multiplied by the logarithm of how many are seen, if the head is scaled."""
-        ones = next(iter(made.values())).new_ones(*seen.shape[:2], 1)
-        query, key = (made[name] if name else ones for name in (self.query, self.key))
-        if self.scaled:
-            same = seen.stride(1) == 0  # all queries of a row see the same
-            query = query * (seen[:, :1] if same else seen).logsumexp(-1, keepdim=True)
-        scores = query @ torch.tensor(self.scores, dtype=query.dtype) @ key.transpose(1, 2)
-        return weights_of(scores, seen, self.total)
+        return torch.cat([pattern for _, pattern in self._patterns(made, seen)])
+
+    def _patterns(
+        self, made: Features, seen: Float[Tensor, "rows query key"]
+    ) -> Iterator[tuple[slice, Float[Tensor, "some query key"]]]:
+        """The pattern of a few rows at a time, and which these are: that of many does not fit into a cache."""
+        scores = torch.tensor(self.scores, dtype=torch.float64)
+        at_once = max(1, PATTERNS // max(1, seen.shape[1] * seen.shape[2]))
+        for start in range(0, max(1, len(seen)), at_once):
+            some = slice(start, start + at_once)
+            here = seen[some]
+            ones = scores.new_ones(*here.shape[:2], 1)
+            query, key = (made[name][some] if name else ones for name in (self.query, self.key))
+            if self.scaled:
+                same = here.stride(1) == 0  # all queries of a row see the same
+                query = query * (here[:, :1] if same else here).logsumexp(-1, keepdim=True)
+            yield some, weights_of(query @ scores @ key.transpose(1, 2), here, self.total)
 
     def finds_none(self, made: Features, seen: Float[Tensor, "rows query key"]) -> Bool[Tensor, "rows query"]:
         """Where a head that selects keys sees none of these: it attends evenly to all then."""
@@ -158,13 +168,7 @@ class Head(Step):
         return replace(self, scores=weights, total=True).attention(made, seen).sum(-1) == 0
 
     def applied(self, made: Features, seen: Float[Tensor, "rows query key"]) -> Float[Tensor, "rows length values"]:
-        """What is read: a few rows at a time, since patterns of many rows do not fit into a cache."""
-        at_once = max(1, PATTERNS // max(1, seen[0].numel())) if len(seen) else 1
-        read = {name: made[name].split(at_once) for name in {self.query, self.key, self.value} - {""}}
-        rows = (dict(zip(read, chunk)) for chunk in zip(*read.values(), strict=True))
-        return torch.cat(
-            [self.attention(here, some) @ here[self.value] for here, some in zip(rows, seen.split(at_once))]
-        )
+        return torch.cat([pattern @ made[self.value][some] for some, pattern in self._patterns(made, seen)])
 
     def python(self, upper: str, names: Mapping[str, str], shown: Known) -> Lines:
         pairs = zip(product(shown[self.query], shown[self.key]), chain(*self.scores))
