@@ -39,9 +39,11 @@ def describe_mlp(reading: Reading, part: Part) -> None:
     every = reading.edges(part.layer, shuffled=True)
     for values in (quantized, None):  # values of one effect are one; where these have no description, they stay apart
         values = values or reading.quantized(part, apart=True)
-        if values.share >= enough and (best := exactly(reading, part, values, every, enough)) is not None:
+        if values.size == 1 or values.share < enough:
+            continue
+        if (best := exactly(reading, part, values, every, enough)) is not None:
             return described(reading, part, values, best, enough)
-        if values.share >= enough and describe_by_product(reading, part, values, every):
+        if describe_by_product(reading, part, values, every):
             return None
     best = loosely(reading, part, quantized, every, enough) if quantized.share >= enough else None
     if best is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ import interp
 from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs import read_heads
-from interp.programs.decompile import decompile, program_of
+from interp.programs.decompile import decompile, program_of, without
 from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
 from interp.programs.readers import Readers, through
 from interp.programs.reading import Reading
@@ -313,6 +313,26 @@ def test_names_that_stand_in_for_each_other(tables: list[str], expected: list[st
     for order in permutations("abcde"):
         found = stand_ins(order, lambda out: not any(set(one) <= set(out) for one in tables))
         assert sorted("".join(sorted(group)) for group in found) == expected
+
+
+def test_parts_of_one_exception_do_not_stand_in_for_each_other() -> None:
+    """The first letter, but "?" where the next two are "ba": with either head at its mean, the exception is lost. With
+    both at their means, which no row has, other rows have it; with values of other rows, next to none do."""
+    values = tuple("abcdefgh=?")
+    heads = [
+        Head(name, "", "position", (tuple(0.0 if k == n else NEVER for k in range(4)),), "token")
+        for n, name in enumerate(("first", "second", "third"))
+    ]
+    entries = tuple(9 if row[1:] == (1, 0) else row[0] for row in product(range(9), repeat=3))
+    table = Table("table", ("first", "second", "third"), entries, values)
+    answer = Linear("answer", ("table",), (tuple(map(tuple, torch.eye(10).tolist())),), (0.0,) * 10, values)
+    program = Program(values[:9], 4, False, (*heads, table), answer, read="=")
+    subject = Subject.of(interp.compile(program, last="="))
+    reading = decompile(Running.of(subject, everything(subject.task).batch))
+    parts = [Part(0, 1), Part(0, 2)]
+    assert min(reading.left([part]) for part in parts) > 0.97
+    assert reading.left(parts) < 0.5 < 0.96 < without(reading, parts)
+    assert reading.groups == []
 
 
 @pytest.mark.parametrize(

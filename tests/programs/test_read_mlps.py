@@ -34,6 +34,21 @@ def test_of_values_that_are_as_near_the_first_is_taken() -> None:
     assert read_mlps.nearest(points, centers).tolist() == [0, 0, 0, 1, 2]
 
 
+def test_one_value_is_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept apart for all neurons, the outputs may be one cluster: then there is nothing to look up."""
+    subject, mlp = Subject.of(halved()), Part(0)
+    monkeypatch.setattr(decompile, "describe_mlp", lambda reading, part: None)
+    reading = decompile.decompile(Running.of(subject, everything(subject.task).batch))
+    two = reading.quantized(mlp)
+    one = replace(two, vectors=two.vectors[:1], code=two.code.clamp(max=0))
+    asked: list[int] = []
+    monkeypatch.setattr(reading, "quantized", lambda part, apart=False: one if apart else two, raising=False)
+    monkeypatch.setattr(read_mlps, "exactly", lambda reading, part, values, *more: asked.append(values.size))
+    monkeypatch.setattr(read_mlps, "describe_by_product", lambda *given: False)
+    read_mlps.describe_mlp(reading, mlp)
+    assert asked == [2]
+
+
 @pytest.mark.parametrize("finer", [False, True])
 def test_a_finer_reading_says_all_that_an_mlp_reads(finer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two heads have one value on all rows, so either says what the MLP makes; but it reads both."""

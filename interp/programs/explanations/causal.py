@@ -25,6 +25,7 @@ from interp.programs.explanations.findings import (
 from interp.programs.interchange import FreshInputs, Interchanger, Placed, Scored, carried, in_pairs, interchanged
 from interp.programs.language import Program
 from interp.programs.minimal import NEXT_TO_NONE, inputs, writers
+from interp.programs.quantize import SHARE_KEPT_BY_VALUES
 from interp.programs.read_heads import finds_none, only_from
 from interp.programs.readers import runs_before
 from interp.programs.reading import Reading
@@ -37,7 +38,7 @@ SHARE = 0.99
 """Share of the model's answers, and of each frequent answer, that a program must give."""
 LOSS = 0.005
 """Most answers, as a share, that a program loses with inputs that the model does without; see may_lose."""
-RULES = 14
+RULES = 15
 """Version of what a model must show to be explained, and of how it is measured: in a comparison, rows by an earlier one
 are explained anew."""
 
@@ -119,7 +120,9 @@ def judge(reading: Reading, program: Program, fresh: FreshInputs, to_the_first: 
     described = {step.part for step in program.steps}
     copies = {part: other for part, other in reading.alike.items() if part not in described and other in described}
     best = judged(copies)
-    while best.more and (further := carriers(reading, best)).keys() - copies.keys():
+    while (best.more or unread(at_means(reading, best.roles))) and (
+        further := carriers(reading, best)
+    ).keys() - copies.keys():
         copies = {**copies, **further}
         again = judged(copies)
         if not all(role.interchange.shown for role in again.variables):
@@ -131,9 +134,10 @@ def judge(reading: Reading, program: Program, fresh: FreshInputs, to_the_first: 
 def carriers(reading: Reading, judged: Judged) -> dict[str, str]:
     """Further places of the program's variables, each with the first place of its variable.
 
-    They are looked for where a part, or the readout, reads more than the program says. A further place is a part that
-    the program does without, and that stands in for a place of the variable, or reads nothing but the variable, so that
-    what it writes follows from it. As few are taken as are needed, so that nothing more is read.
+    They are looked for where a part, or the readout, reads more than the program says, or where a part matters that the
+    program does without. A further place is a part that the program does without, and that stands in for a place of the
+    variable, or reads nothing but the variable, so that what it writes follows from it. Those are taken that matter,
+    and as few others as are needed, so that nothing more is read.
     """
     tried, parts = reading.tried, reading.running.by_name
 
@@ -142,7 +146,8 @@ def carriers(reading: Reading, judged: Judged) -> dict[str, str]:
         return (reads_at_once(reading, judged.program, judged.roles, variables)[0] or 0.0) >= LOWEST
 
     known = holders(reading, judged)
-    carrying: dict[str, str] = {}
+    matter = [str(part) for part in unread(at_means(reading, judged.roles))]
+    carrying = {name: known[name] for name in matter if name in known}
     more = {reads.reader for reads in judged.more}
     for reader, ((read, sides), *_) in reads_of_parts(judged.program, judged.roles, judged.variables).items():
         least = [*known]
@@ -337,18 +342,28 @@ def any_refuted(variables: Sequence[VariableRole]) -> bool:
     return any(role.interchange.verdict == "refuted" for role in variables)
 
 
+def unread(roles: Mapping[Part, PartRole]) -> list[Part]:
+    """The parts that matter, but that the program does without."""
+    return [part for part, role in roles.items() if role.status == "not read"]
+
+
 def at_means(reading: Reading, roles: dict[Part, PartRole]) -> dict[Part, PartRole]:
-    """The roles; parts that the program does without are explained if little but their means by position matters.
+    """The roles; parts that the program does without are explained if little but their means by position matters: the
+    answers stay with these means, and with the values that they have at the same position of another row.
 
     They are tried together, where all rows have one length: a position is then the same place in each row.
     """
-    unread = [part for part, role in roles.items() if role.status == "not read"]
-    running = reading.running.original
-    if not unread or running.counts is not None or len(running.batch.lengths.unique()) > 1:
+    parts = unread(roles)
+    if not parts:
         return roles
-    values = {part: running.value(part) for part in unread}
+    running = reading.running.original
+    if running.counts is not None or len(running.batch.lengths.unique()) > 1:
+        return roles
+    values = {part: running.value(part) for part in parts}
     kept = running.kept({part: value.mean(0, keepdim=True).expand_as(value) for part, value in values.items()}).share
-    if kept < SHARE:
+    others = (rows for rows, _ in reading.tried.other_rows)
+    swapped = ({part: value.flatten(0, 1)[rows] for part, value in values.items()} for rows in others)
+    if kept < SHARE or any(running.kept(new).share < SHARE for new in swapped):
         return roles
     mean: dict[str, Any] = {
         "status": "explained",
@@ -359,7 +374,7 @@ def at_means(reading: Reading, roles: dict[Part, PartRole]) -> dict[Part, PartRo
         "finds_none": None,
         "only_from": None,
     }
-    return roles | {part: replace(roles[part], **mean) for part in unread}
+    return roles | {part: replace(roles[part], **mean) for part in parts}
 
 
 def placed(role: PartRole, variables: Sequence[VariableRole]) -> PartRole:
@@ -369,8 +384,7 @@ def placed(role: PartRole, variables: Sequence[VariableRole]) -> PartRole:
     held = next((held for held in variables if role.part in held.places), None)
     if held is None:
         return role
-    matters = role.status in ("not read", "minor")
-    return replace(role, status="explained" if matters else "stands in", like=held.places[0])
+    return replace(role, status="stands in" if role.status == "not used" else "explained", like=held.places[0])
 
 
 def variable(program: Program, one: Placed, score: Interchange) -> VariableRole:
@@ -393,6 +407,8 @@ def part_role(reading: Reading, program: Program | None, part: Part, alone: bool
         like = reading.alike.get(role.part, "")
         like = like if like in read else ""
         status = status if like else "not used" if reading.without[part] >= 1 - CHANGED else "not read"
+    if status == "minor" and reading.without[part] < SHARE_KEPT_BY_VALUES:  # one value does, but not its mean
+        status = "not read"
     if status in OUT and any(part in group for group in reading.groups):
         status = "stands in"
     step = reading.step(role.part)

@@ -97,16 +97,23 @@ def test_a_program_with_sums_may_lose_answers() -> None:
     assert causal.may_lose(ENDS, replace(all_given, share=0.999)) == causal.LOSS
 
 
-@pytest.mark.parametrize(("lengths", "status"), [((4, 4), "explained"), ((4, 3), "not read")])
-def test_only_the_means_of_a_part_may_matter(lengths: tuple[int, int], status: str) -> None:
-    """A position is the same place only where rows have one length."""
+@pytest.mark.parametrize(
+    ("lengths", "swapped", "status"),
+    [((4, 4), 0.995, "explained"), ((4, 4), 0.98, "not read"), ((4, 3), 0.995, "not read")],
+)
+def test_only_the_means_of_a_part_may_matter(lengths: tuple[int, int], swapped: float, status: str) -> None:
+    """A position is the same place only where rows have one length. swapped: the answers that stay with the values that
+    the other row has there."""
     value = torch.tensor([[[1.0], [2.0]], [[3.0], [2.0]]])
     puts = list[Any]()
     running = SimpleNamespace(
         counts=None, batch=SimpleNamespace(lengths=torch.tensor(lengths)), value=lambda part: value,
-        kept=lambda edits: puts.append(edits) or SimpleNamespace(share=0.995),
+        kept=lambda edits: puts.append(edits) or SimpleNamespace(share=0.995 if len(puts) == 1 else swapped),
     )  # fmt: skip
-    reading: Any = SimpleNamespace(running=SimpleNamespace(original=running))
+    rows = torch.tensor([[2, 3], [0, 1]])
+    reading: Any = SimpleNamespace(
+        running=SimpleNamespace(original=running), tried=SimpleNamespace(other_rows=((rows, torch.ones(2).bool()),))
+    )
     roles = {
         Part(0, 0): findings.PartRole("head 0.0", "not read", does="attends"),
         Part(0, 1): findings.PartRole("head 0.1", "explained"),
@@ -118,8 +125,20 @@ def test_only_the_means_of_a_part_may_matter(lengths: tuple[int, int], status: s
     if status == "explained":
         assert (role.does, role.kept) == (findings.AT_ITS_MEANS, 0.995)
         assert puts[0][Part(0, 0)].tolist() == [[[2.0], [2.0]]] * 2
+        assert puts[1][Part(0, 0)].tolist() == [[[3.0], [2.0]], [[1.0], [2.0]]]
         running.kept = lambda edits: SimpleNamespace(share=0.98)
         assert causal.at_means(reading, roles) == roles
+
+
+@pytest.mark.parametrize(("without", "status"), [(0.998, "minor"), (0.73, "not read")])
+def test_a_part_whose_mean_changes_many_answers_is_not_minor(without: float, status: str) -> None:
+    """One value for all positions may keep the answers that means by kind of position change."""
+    part = Part(0, 0)
+    reading: Any = SimpleNamespace(
+        roles={part: Role("head 0.0", "minor")}, without={part: without}, groups=[], moved={}, elsewhere={},
+        step=lambda name: None,
+    )  # fmt: skip
+    assert causal.part_role(reading, ENDS, part, alone=True).status == status
 
 
 def test_a_variable_of_alike_parts_is_said_as_the_first() -> None:
@@ -271,7 +290,8 @@ def test_what_is_read_besides_decides_the_level(left: float, level: str, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("not read", "explained"), ("minor", "explained"), ("not used", "stands in")]
+    ("before", "after"),
+    [("not read", "explained"), ("minor", "explained"), ("stands in", "explained"), ("not used", "stands in")],
 )
 def test_what_carries_a_variable_is_used_if_it_matters(before: str, after: str) -> None:
     held: Any = SimpleNamespace(places=("head 0.0", "head 1.0"))
@@ -301,6 +321,10 @@ def test_a_variable_lives_where_nothing_else_is_read(needed: set[str], carrying:
     more = (findings.ReadsMore(findings.READOUT, 0.5),)
     judged = causal.Judged(program, findings.Agreement(1, 0, 1.0, 1.0, 1.0, 1.0, ""), roles, (held,), (), more)
     assert causal.carriers(reading, judged) == dict.fromkeys(carrying, "head 0.0")
+    if carrying == {"MLP 0"}:  # one that matters is always taken, if it stands in for a place
+        reading.running.original = SimpleNamespace(counts=torch.ones(1))
+        again = replace(judged, roles={**roles, other: findings.PartRole("head 0.1", "not read", "")})
+        assert causal.carriers(reading, again) == dict.fromkeys(["MLP 0", "head 0.1"], "head 0.0")
 
 
 @pytest.mark.parametrize(("needed", "carrying"), [("head 0.1", {"head 0.1"}), ("MLP 1", set())])
