@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.runs import reads_of
+from interp.measures.runs import Part, reads_of
 from interp.models.architecture.answers import class_word
 from interp.models.architecture.task_model import TaskModel
 from interp.models.subject import Subject
@@ -355,11 +355,17 @@ def explained(
     whole = replace(
         found, level=level, parts=tuple(parts.values()), program=program if alone else None,
         agreement=agreement if alone else None,
-        stand_ins=tuple(StandIns(tuple(map(str, group)), reading.left(group)) for group in reading.groups),
+        stand_ins=tuple(together(reading, group) for group in reading.groups),
         cancelling=tuple(Cancelling(tuple(map(str, pair)), reading.left(pair)) for pair in reading.pairs),
         joint=reading.running.kept({}).share, listing=listing if program is not None else "", tested_on=on,
     )  # fmt: skip
     return with_shares(whole, reading)
+
+
+def together(reading: Reading, group: Sequence[Part]) -> StandIns:
+    """Parts that stand in for each other, and what stays without them."""
+    rests = [[other for other in group if other != part] for part in group] if len(group) > 2 else []
+    return StandIns(tuple(map(str, group)), reading.left(group), tuple(map(reading.left, rests)))
 
 
 def misses(agreement: Agreement) -> str:

@@ -667,9 +667,10 @@ def _used(explanation: Explanation, used: Sequence[PartRole]) -> str:
         on = ""
     for group in explanation.stand_ins:
         least, both = _range([alone[part] for part in group.parts]), "both" if len(group.parts) == 2 else "all"
+        but_one = f"; with all but one, {_range(group.but_one)}" if group.but_one else ""
         text.append(
-            f"{_capital(parts_words(group.parts))} stand in for each other: with one of them at its mean, {least}{on}; "
-            f"with {both}, {words.portion(group.left)}"
+            f"{_capital(parts_words(group.parts))} stand in for each other: with one of them at its mean, {least}{on}"
+            f"{but_one}; with {both}, {words.portion(group.left)}"
         )
         on = ""
     for pair in explanation.cancelling:

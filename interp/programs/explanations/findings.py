@@ -143,11 +143,13 @@ class PairRole:
 class StandIns:
     """Parts that stand in for each other: with any one of them at its mean, all or most answers stay, but not with all.
 
-    left: the share of the model's answers that stay with all of them at their means.
+    left: the share of the model's answers that stay with all of them at their means. but_one: of three or more, the
+    shares with all but each at their means: one may not be enough.
     """
 
     parts: tuple[str, ...]
     left: float
+    but_one: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
