@@ -297,8 +297,8 @@ def test_what_stays_with_one_of_three_stand_ins_is_said() -> None:
     three = StandIns(("head 0.0", "head 0.1", "head 0.2"), 0.5, (0.51, 0.5, 0.62))
     parts = tuple(replace(PARTS[0], part=part, without=1.0) for part in three.parts)
     assert (
-        "Heads 0.0, 0.1 and 0.2 stand in for each other: with one of them at its mean, all of the answers stay on all 8 "
-        "inputs; with all but one, 0.5000 to 0.6200 of the answers stay; with all, 0.5000."
+        "Heads 0.0, 0.1 and 0.2 stand in for each other: with one of them at its mean, all of the answers stay on all "
+        "8 inputs; with all but one, 0.5000 to 0.6200 of the answers stay; with all, 0.5000."
     ) in how(replace(FOUND, parts=parts, stand_ins=(three,)))
 
 
