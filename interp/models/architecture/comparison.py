@@ -70,6 +70,10 @@ class NotCompared(CheckpointError):
     """Two models could not be compared: the original does not run, or its outputs have another shape."""
 
 
+class Differs(CheckpointError):
+    """A converted model is not its original."""
+
+
 @torch.no_grad()
 def compare(ours: Runs, theirs: Runs) -> Comparison:
     """Compare two models on the same inputs. Raises NotCompared if their logits have different shapes."""

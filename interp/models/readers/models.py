@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.errors import CheckpointError, InterpError, of_type, short
 from interp.models.architecture.answers import NOT_NAMED, with_others
 from interp.models.architecture.checkpoint import read_checkpoint
-from interp.models.architecture.comparison import Comparison, NotCompared, compare, runs
+from interp.models.architecture.comparison import Comparison, Differs, compare, runs
 from interp.models.architecture.header import lacks_header
 from interp.models.architecture.settings import AS_IN_CONFIG
 from interp.models.architecture.stock import in_task_order, read_config, stock_model
@@ -115,8 +115,11 @@ def check_original(model: HookedTransformer, reading: Conversion) -> tuple[Compa
             continue
         try:
             outcome = difference(model, original())
+        except Differs:
+            raise
         except Exception as error:  # code of somebody else may raise anything
-            reasons.append(f"{type(error).__name__}: {short(str(error).strip() or 'no message', 120)}")
+            kind = "" if isinstance(error, InterpError) else f"{type(error).__name__}: "
+            reasons.append(kind + short(str(error).strip() or "no message", 120))
             continue
         return check_same(outcome), ""
     return None, reasons[0] if reasons else ""
@@ -125,7 +128,8 @@ def check_original(model: HookedTransformer, reading: Conversion) -> tuple[Compa
 def difference(model: HookedTransformer, original: Any, rows: int = 4) -> tuple[Comparison, Tensor]:
     """Compare a model's logits with its original's, a module or a function of its token ids, on random inputs.
 
-    Returns the comparison and the original's inputs. If the original has logits at one position only, it is the last.
+    Returns the comparison and the original's inputs. If the original has logits at one position only, it is the one of
+    each row at which they are nearest. Raises Differs if they are those of no position.
     """
     ids: Tensor | None = None
     columns: Tensor | None = None
@@ -149,9 +153,17 @@ def difference(model: HookedTransformer, original: Any, rows: int = 4) -> tuple[
             return logits
         return logits[..., with_others(columns, logits.shape[-1], model.task)]  # type: ignore[arg-type]
 
-    comparison = compare((lambda dtype: ours(dtype)[:, -1:]) if only else ours, picked)
-    if only and not comparison.same:
-        raise NotCompared(f"its outputs have shape {tuple(last.shape)}, for inputs of shape {tuple(theirs.shape)}")
+    if not only:
+        return compare(ours, picked), theirs
+    mine, wanted, nearest = ours(torch.float64).double().cpu(), picked(torch.float64).double(), torch.zeros(rows).long()
+    if mine.shape[-1] == wanted.shape[-1]:  # otherwise it is `compare` that says so
+        nearest = (mine - wanted).abs().amax(-1).nan_to_num(nan=torch.inf).argmin(1)
+    comparison = compare(lambda dtype: ours(dtype)[torch.arange(rows), nearest][:, None], picked)
+    if not comparison.same:
+        raise Differs(
+            "the original has one output for each row, and it is that of no position of the converted model, as where "
+            f"positions are averaged ({comparison})"
+        )
     return comparison, theirs
 
 

@@ -142,18 +142,37 @@ def test_a_module_that_cannot_be_run_is_loaded_and_said() -> None:
     assert "embedding.weight is assumed to be the embedding" in repr(model)
 
 
-def test_logits_of_the_last_position_are_compared_too() -> None:
-    class Last(Tutorial):
+def test_logits_of_one_position_are_compared_too() -> None:
+    """Of whichever: the last, the first, or the last of one token."""
+
+    class At(Tutorial):
+        def __init__(self, at: int | None) -> None:
+            super().__init__(1.0)
+            self.at = at
+
         def forward(self, tokens: Tensor) -> Tensor:
-            return super().forward(tokens)[:, -1]
+            at = (tokens == 3).long().argmax(1) if self.at is None else self.at
+            return super().forward(tokens)[torch.arange(len(tokens)), at]
 
     class Mean(Tutorial):
         def forward(self, tokens: Tensor) -> Tensor:
             return super().forward(tokens).mean(1)
 
-    assert interp.load(random_weights(Last(1.0)), task=First()).notes == ()  # type: ignore[union-attr]
-    with pytest.warns(UserWarning, match=r"not compared with its original: .*shape \(4, 6\)"):
+    for at in (-1, 0, None):
+        assert interp.load(random_weights(At(at)), task=First()).notes == ()  # type: ignore[union-attr]
+    with pytest.raises(CheckpointError, match="one output for each row, and it is that of no position"):
         interp.load(random_weights(Mean(1.0)), task=First())
+
+
+def test_an_original_with_other_outputs_is_not_compared() -> None:
+    class Fewer(Tutorial):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return super().forward(tokens)[:, -1, :4]
+
+    with pytest.warns(
+        UserWarning, match=r"not compared with its original: .* have shape \(4, 1, 4\)"
+    ):
+        interp.load(random_weights(Fewer(1.0)), task=First())
 
 
 def test_an_original_that_needs_float32_is_compared_in_it(tmp_path: Path) -> None:
