@@ -109,6 +109,8 @@ def minimal_pairs(
         labels, before = task.batch(tried).labels, clean.labels[rows]
         other = (labels != before).reshape(len(rows), -1).any(1)
         changed[rows[other]], paired[rows[other]] = tried[other], True
+    if not bool(paired.any()):  # a task need not label no rows
+        return Pairs(clean[paired], clean[paired])
     return Pairs(clean[paired], task.batch(changed[paired]))
 
 

@@ -63,6 +63,21 @@ def test_a_changed_row_is_an_input_where_inputs_are_listed() -> None:
         assert {tuple(row) for row in pairs.corrupted.tokens.tolist()} <= listed
 
 
+def test_where_no_answer_changes_there_are_no_pairs() -> None:
+    """Also of a task that labels no rows only if there are some."""
+
+    class Alike(Unlisted):
+        name = "most-often-alike-test"
+
+        def batch(self, tokens: torch.Tensor) -> interp.Batch:
+            assert len(tokens)
+            return interp.Batch(tokens, (tokens != 4).sum(1), torch.zeros(len(tokens), dtype=torch.long))
+
+    task = Alike()
+    found = minimal_pairs(task, task.sample(8))
+    assert len(found.clean) == len(found.corrupted) == 0
+
+
 def test_the_token_that_is_read_neither_goes_nor_comes_twice() -> None:
     task = Unlisted()
     for seed in range(5):

@@ -148,6 +148,8 @@ class Explanation:
         Raises InterpError if there is neither, and for rows that are no input of it.
         """
         row = list(tokens)
+        if not row:
+            raise InterpError("a row without tokens has no answer")
         if not -len(row) <= position < len(row):
             raise InterpError(f"a row of {words.counted(len(row), 'token')} has no position {position}")
         if self.program is None:

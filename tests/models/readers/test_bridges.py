@@ -169,9 +169,7 @@ def test_an_original_with_other_outputs_is_not_compared() -> None:
         def forward(self, tokens: Tensor) -> Tensor:
             return super().forward(tokens)[:, -1, :4]
 
-    with pytest.warns(
-        UserWarning, match=r"not compared with its original: .* have shape \(4, 1, 4\)"
-    ):
+    with pytest.warns(UserWarning, match=r"not compared with its original: .* have shape \(4, 1, 4\)"):
         interp.load(random_weights(Fewer(1.0)), task=First())
 
 

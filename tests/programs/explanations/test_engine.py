@@ -218,7 +218,7 @@ def test_a_finer_reading_follows_one_that_is_imitated(shown: bool, monkeypatch: 
 
 def test_rows_and_files_that_do_not_fit_are_refused() -> None:
     found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=3))
-    for row, said in ((["z"], "unknown token 'z'; known: 0, 1, 2, ="), ([], "a row of 0 tokens has no position -1"),
+    for row, said in ((["z"], "unknown token 'z'; known: 0, 1, 2, ="), ([], "a row without tokens has no answer"),
                       (["0", "1"], "row 0 has no '=', where the answer is read")):  # fmt: skip
         with pytest.raises(interp.InterpError, match=said):
             found.answer(row)
