@@ -118,10 +118,10 @@ def probe(
     fitted and tested on all inputs), interchange (whole vector), along_probe (only the part that the probe reads),
     pairs. With few different inputs, or where some come often (equal inputs are predicted by probes that were fitted on
     none of them), a cross-fitted probe may be worse than chance; `fitted` then shows what is linearly represented.
-    Interchange is the share of answers that change as expected, on pairs whose answer must
-    change, so an intervention without effect scores 0. reasons: why a feature has no score. Features with more than 128
-    values, or fewer than 8 reads per value, are left out. Source: Alain & Bengio 2016 (probes); Geiger et al. 2021
-    (interchange). Raises InterpError for fewer than 40 inputs and for unknown features.
+    Interchange is the share of answers that change as expected, on pairs whose answer must change, so an intervention
+    without effect scores 0. reasons: why a feature has no score. Features with more than 128 values, or fewer than 8
+    reads per value, are left out. Source: Alain & Bengio 2016 (probes); Geiger et al. 2021 (interchange). Raises
+    InterpError for fewer than 40 inputs and for unknown features.
 
     Example:
 

@@ -408,7 +408,7 @@ def part_role(reading: Reading, program: Program | None, part: Part, alone: bool
         like = like if like in read else ""
         status = status if like else "not used" if reading.without[part] >= 1 - CHANGED else "not read"
     if status == "minor" and reading.without[part] < SHARE_KEPT_BY_VALUES:  # one value does, but not its mean
-        status = "not read"
+        status = "not read" if alone else "kept"
     if status in OUT and any(part in group for group in reading.groups):
         status = "stands in"
     step = reading.step(role.part)

@@ -130,15 +130,17 @@ def test_only_the_means_of_a_part_may_matter(lengths: tuple[int, int], swapped: 
         assert causal.at_means(reading, roles) == roles
 
 
-@pytest.mark.parametrize(("without", "status"), [(0.998, "minor"), (0.73, "not read")])
-def test_a_part_whose_mean_changes_many_answers_is_not_minor(without: float, status: str) -> None:
+@pytest.mark.parametrize(
+    ("without", "alone", "status"), [(0.998, True, "minor"), (0.73, True, "not read"), (0.73, False, "kept")]
+)
+def test_a_part_whose_mean_changes_many_answers_is_not_minor(without: float, alone: bool, status: str) -> None:
     """One value for all positions may keep the answers that means by kind of position change."""
     part = Part(0, 0)
     reading: Any = SimpleNamespace(
         roles={part: Role("head 0.0", "minor")}, without={part: without}, groups=[], moved={}, elsewhere={},
         step=lambda name: None,
     )  # fmt: skip
-    assert causal.part_role(reading, ENDS, part, alone=True).status == status
+    assert causal.part_role(reading, ENDS, part, alone).status == status
 
 
 def test_a_variable_of_alike_parts_is_said_as_the_first() -> None:
