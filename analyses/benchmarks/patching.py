@@ -1,6 +1,7 @@
 """Patching, ablation, circuits, explanations and reports, against TransformerLens where it has the same, in one run.
 
     python analyses/benchmarks/patching.py             the table of ratios, then how they grow, then kinds of models
+    python analyses/benchmarks/patching.py --daily     circuits, explanations, a proof and reports alone
     python analyses/benchmarks/patching.py --smoke     sizes with which there is little to do
 
 CPU seconds of one thread, A and B by turns, the median of the rounds; peak memory is what the process grows by during
@@ -246,6 +247,11 @@ def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - start, found
 
 
+def time_daily() -> None:
+    for name, call in daily().items():
+        print(f"{name:35} {seconds(call)[0]:8.2f}", flush=True)
+
+
 def compared(what: str, sizes: Sizes, rounds: int) -> tuple[float, float, float]:
     """Return the median CPU seconds of both, and their largest difference in units of the logit difference."""
     model, subject, pairs = sizes.made()
@@ -289,6 +295,7 @@ def peak(who: str, what: str, sizes: Sizes) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="small sizes")
+    parser.add_argument("--daily", action="store_true", help="circuits, explanations, a proof and reports alone")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=None, help="ignored: everything is printed")
     parser.add_argument("--peak", nargs=3, default=None, help=argparse.SUPPRESS)
@@ -297,6 +304,9 @@ def main() -> None:
     if arguments.peak:
         who, what, sizes = arguments.peak
         print(peak(who, what, Sizes(**json.loads(sizes))))
+        return
+    if arguments.daily:
+        time_daily()
         return
     base, rounds = Sizes(), arguments.rounds
     if arguments.smoke:
@@ -313,8 +323,7 @@ def main() -> None:
     a, b = ablations(model, subject, pairs)
     print(f"{'ablate_heads':22} {a:8.2f} {b:8.2f} {a / b:6.1f}", flush=True)
     if not arguments.smoke:
-        for name, call in daily().items():
-            print(f"{name:35} {seconds(call)[0]:8.2f}", flush=True)
+        time_daily()
         a, b = starting("import transformer_lens"), starting("import interp; interp.load('count01/paper')")
         print(f"{'import, then load':22} {a:8.2f} {b:8.2f} {a / b:6.2f}", flush=True)
     small = replace(base, rows=6) if arguments.smoke else replace(base, rows=25)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -25,10 +24,6 @@ from interp.programs.readout import Reached, readout
 from interp.programs.relevance import CHANGED, backups, cancelling, stand_ins, used
 from interp.programs.running import Running
 from interp.programs.steps import Features, Head, Linear, Step, Table, codes, without_rounding
-
-OF_MEANS = 0.25
-"""Answers that change with values of other positions, as a share of those that change with means, below which the means
-are what changes them."""
 
 
 def decompile(
@@ -47,25 +42,17 @@ def decompile(
     reading.elsewhere = heads_elsewhere(reading)
     loose = [part for part, share in reading.without.items() if share >= SHARE_KEPT_BY_VALUES]
     reading.groups = [
-        *stand_ins(loose, lambda out: without(reading, out) >= SHARE_KEPT_BY_VALUES), *backed(reading, loose)
+        *stand_ins(loose, lambda out: reading.left_without(*out) >= SHARE_KEPT_BY_VALUES), *backed(reading, loose)
     ]  # fmt: skip
     odd = [part for part in reading.matter if part in loose and not any(part in group for group in reading.groups)]
     reading.moved = {part: reading.left([part], moved=True) for part in odd}
     return reading
 
 
-def without(reading: Reading, out: Sequence[Part]) -> float:
-    """The share of answers that stays without parts: at their means, unless it is these, which no input has, that
-    change answers, and next to none change with values of other positions; then with those."""
-    at_means, moved = reading.left(out), reading.left(out, moved=True)
-    return moved if 1 - moved < OF_MEANS * (1 - at_means) else at_means
-
-
 def backed(reading: Reading, loose: Sequence[Part]) -> list[list[Part]]:
     """Each part without which a few answers change, with the loose ones (without which next to none do) that stand in
     for it."""
-    left = partial(without, reading)
-    groups = ({part, *backups(part, loose, left)} for part in reading.matter if part not in loose)
+    groups = ({part, *backups(part, loose, reading.left_without)} for part in reading.matter if part not in loose)
     return [[part for part in reading.running.parts if part in group] for group in groups if len(group) > 1]
 
 

@@ -15,7 +15,7 @@ from torch.nn.functional import linear
 from interp.measures.runs import Part
 from interp.programs.inputs_tried import InputsTried
 from interp.programs.language import Answer, largest, sums_at
-from interp.programs.quantize import Quantized, enough_of, quantize
+from interp.programs.quantize import SHARE_KEPT_BY_VALUES, Quantized, enough_of, quantize
 from interp.programs.readers import Readers, runs_before
 from interp.programs.relevance import Kinds, needed
 from interp.programs.running import Edits, Kept, Running
@@ -30,6 +30,9 @@ MOST_VALUES = 64
 TRIED = 8
 """Largest number of descriptions of one part that are tried in the running model."""
 HARD = 0.99
+OF_MEANS = 0.25
+"""Answers that change with values of other positions, as a share of those that change with means, below which the means
+are what changes them."""
 
 
 @dataclass(frozen=True)
@@ -253,6 +256,16 @@ class Reading:
         whole = self.running.original
         new = {part: self.kinds.shuffled(whole.value(part)) if moved else self.kinds.means(part) for part in out}
         return whole.kept(new).share
+
+    @cached_method
+    def left_without(self, *out: Part) -> float:
+        """The share of answers that stays without parts: at their means, unless it is these, which no input has, that
+        change answers, and next to none change with values of other positions; then with those."""
+        at_means = self.left(out)
+        if at_means >= SHARE_KEPT_BY_VALUES:
+            return at_means
+        moved = self.left(out, moved=True)
+        return moved if 1 - moved < OF_MEANS * (1 - at_means) else at_means
 
     @cached_method
     def left_when_moved(self, part: Part) -> float:

@@ -234,16 +234,16 @@ BACKED, MOST_ALONE = 0.01, 0.1
 twice those that change without the part alone, as a share of all; and most of those that change without it alone."""
 
 
-def backups(name: Name, others: Sequence[Name], left: Callable[[Sequence[Name]], float]) -> list[Name]:
+def backups(name: Name, others: Sequence[Name], left: Callable[..., float]) -> list[Name]:
     """Return the names, of which each can be left out alone, that stand in for one without which few answers change:
     all with which many more change; or, if it takes several of them, the fewest that do.
 
-    left: the share of the answers that stays without some names.
+    left: the share of the answers that stays without the names that it is given.
     """
-    lost = 1 - left([name])
+    lost = 1 - left(name)
 
     def stands_in(out: Sequence[Name]) -> bool:
-        return left(out) - left([name, *out]) > 2 * lost + BACKED
+        return left(*out) - left(name, *out) > 2 * lost + BACKED
 
     if lost > MOST_ALONE:
         return []

@@ -1,6 +1,5 @@
 """Programs that are read out of models: compiled ones, whose circuit is known, and the exact models of the zoo."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations, product
 
@@ -15,7 +14,7 @@ import interp
 from interp.measures.runs import Part
 from interp.models.subject import Subject
 from interp.programs import read_heads
-from interp.programs.decompile import decompile, program_of, without
+from interp.programs.decompile import decompile, program_of
 from interp.programs.language import NEVER, Head, Linear, Program, Step, Table
 from interp.programs.readers import Readers, through
 from interp.programs.reading import Reading
@@ -331,7 +330,7 @@ def test_parts_of_one_exception_do_not_stand_in_for_each_other() -> None:
     reading = decompile(Running.of(subject, everything(subject.task).batch))
     parts = [Part(0, 1), Part(0, 2)]
     assert min(reading.left([part]) for part in parts) > 0.97
-    assert reading.left(parts) < 0.5 < 0.96 < without(reading, parts)
+    assert reading.left(parts) < 0.5 < 0.96 < reading.left_without(*parts)
     assert reading.groups == []
 
 
@@ -346,7 +345,7 @@ def test_parts_of_one_exception_do_not_stand_in_for_each_other() -> None:
 def test_names_that_stand_in_for_one_that_is_needed(lost: float, tables: list[str], expected: str) -> None:
     """lost: what is lost without "a". tables: without which names much is."""
 
-    def left(out: Sequence[str]) -> float:
+    def left(*out: str) -> float:
         return 1 - lost * ("a" in out) - 0.3 * any({*one} <= {*out} for one in tables)
 
     for order in permutations("bcd"):
@@ -356,7 +355,7 @@ def test_names_that_stand_in_for_one_that_is_needed(lost: float, tables: list[st
 @pytest.mark.parametrize(("lost", "expected"), [(0.029, []), (0.031, ["b"])])
 def test_a_backup_changes_more_than_both_would_apart(lost: float, expected: list[str]) -> None:
     alone = {"a": 0.99, "b": 1.0}
-    assert backups("a", ["b"], lambda out: alone[out[0]] if len(out) == 1 else 1 - lost) == expected
+    assert backups("a", ["b"], lambda *out: alone[out[0]] if len(out) == 1 else 1 - lost) == expected
 
 
 def test_without_all_parts_nothing_of_the_input_is_left() -> None:

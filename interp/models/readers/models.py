@@ -76,7 +76,9 @@ def convert(
         model = task_model(reading, known, tokens, outputs)
     else:
         model = stock_model(read_config(reading.fields), reading.tensors)
-    comparison, why = check_original(model, reading)
+    named = isinstance(model, TaskModel)
+    subject = Subject.of(model) if named else Subject.external(model, task, tokens, outputs)
+    comparison, why = check_original(model, reading, subject)
     notes = (reading.notes if comparison is None or is_bridge(reading.module) else ()) + reading.facts
     if tokens is None and reading.module is None:
         words = ", ".join(known.vocabulary[:3]) + ", ..." * (len(known.vocabulary) > 3)
@@ -103,18 +105,20 @@ def tokens_of(reading: Conversion, task: Task) -> dict[str, int] | None:
     return {token: words[token] for token in task.vocabulary}
 
 
-def check_original(model: HookedTransformer, reading: Conversion) -> tuple[Comparison | None, str]:
+def check_original(
+    model: HookedTransformer, reading: Conversion, subject: Subject | None = None
+) -> tuple[Comparison | None, str]:
     """Compare a model with its original: the module that was given, or the one that its library makes.
 
-    Returns the comparison, or None and the reason why there was none: an original that cannot be run makes no model
-    wrong. Raises CheckpointError if their logits differ.
+    subject: the model with its task, if that is known. Returns the comparison, or None and the reason why there was
+    none: an original that cannot be run makes no model wrong. Raises CheckpointError if their logits differ.
     """
     module, reasons = reading.module, []
     for original in (None if module is None else (lambda: module), reading.original):
         if original is None:
             continue
         try:
-            outcome = difference(model, original())
+            outcome = difference(model, original(), subject=subject, skipped=reading.skipped)
         except Differs:
             raise
         except Exception as error:  # code of somebody else may raise anything
@@ -125,46 +129,88 @@ def check_original(model: HookedTransformer, reading: Conversion) -> tuple[Compa
     return None, reasons[0] if reasons else ""
 
 
-def difference(model: HookedTransformer, original: Any, rows: int = 4) -> tuple[Comparison, Tensor]:
-    """Compare a model's logits with its original's, a module or a function of its token ids, on random inputs.
+def difference(
+    model: HookedTransformer,
+    original: Any,
+    rows: int = 4,
+    subject: Subject | None = None,
+    skipped: int | None = None,
+) -> tuple[Comparison, Tensor]:
+    """Compare a model's logits with its original's, a module or a function of its token ids.
 
-    Returns the comparison and the original's inputs. If the original has logits at one position only, it is the one of
-    each row at which they are nearest. Raises Differs if they are those of no position.
+    Returns the comparison and the original's inputs: random ones, or inputs of the task, if the original has one output
+    for each row and the task reads one position. skipped: the token at a row's end that the original passes over.
+    Raises Differs if that one output is not the model's where the task reads (without a task: at any position).
     """
-    ids: Tensor | None = None
-    columns: Tensor | None = None
-    allowed = torch.arange(model.cfg.d_vocab)
-    longest = model.cfg.n_ctx
-    if isinstance(model, TaskModel):
-        ids, columns = model.ids_before
-        allowed = torch.tensor([token for token in range(model.task.d_vocab) if token != model.task.pad_id])
-        longest = model.spec.max_length or longest
-    drawn = torch.randint(len(allowed), (rows, min(12, longest)), generator=torch.Generator().manual_seed(0))
-    tokens = allowed[drawn]
+    ids, columns = model.ids_before if isinstance(model, TaskModel) else (None, None)
+    tokens = random_rows(model, rows)
     theirs = tokens if ids is None else ids[tokens]
-    run, ours = runs(original, theirs), runs(model, tokens)
-    last = run(torch.float64)
-    only = last.shape[:-1] in (theirs.shape[:1], (rows, 1))
+    read: Tensor | None = None
+    run = runs(original, theirs)
+    one = run(torch.float64).shape[:-1] in (theirs.shape[:1], (rows, 1))
+    if one and subject is not None and subject.read_at != "all":
+        tokens, theirs, read = read_rows(subject, ids, rows, skipped)
+        run = runs(original, theirs)
+    ours = runs(model, tokens)
 
     def picked(dtype: torch.dtype) -> Tensor:
         logits = run(dtype).cpu()
-        logits = logits.reshape(rows, 1, -1) if only else logits
+        logits = logits.reshape(len(tokens), 1, -1) if one else logits
         if columns is None:
             return logits
         return logits[..., with_others(columns, logits.shape[-1], model.task)]  # type: ignore[arg-type]
 
-    if not only:
+    def compared_at(places: Tensor) -> Comparison:
+        return compare(lambda dtype: ours(dtype)[torch.arange(len(tokens)), places][:, None], picked)
+
+    if not one:
         return compare(ours, picked), theirs
-    mine, wanted, nearest = ours(torch.float64).double().cpu(), picked(torch.float64).double(), torch.zeros(rows).long()
+    if read is not None and (comparison := compared_at(read)).same:
+        return comparison, theirs
+    mine, wanted = ours(torch.float64).double().cpu(), picked(torch.float64).double()
+    nearest = torch.zeros(len(tokens)).long()
     if mine.shape[-1] == wanted.shape[-1]:  # otherwise it is `compare` that says so
         nearest = (mine - wanted).abs().amax(-1).nan_to_num(nan=torch.inf).argmin(1)
-    comparison = compare(lambda dtype: ours(dtype)[torch.arange(rows), nearest][:, None], picked)
+    comparison = compared_at(nearest)
     if not comparison.same:
         raise Differs(
             "the original has one output for each row, and it is that of no position of the converted model, as where "
             f"positions are averaged ({comparison})"
         )
+    if subject is not None and read is not None:
+        row = int((nearest != read).long().argmax())
+        raise Differs(
+            f"the original has one output for each row: on tokens {theirs[row].tolist()} it is that of position "
+            f"{int(nearest[row])}, but task {subject.task.name} reads position {int(read[row])}. Give a task that "
+            "reads where the original does; or, if it answers at the task's position, too, its state_dict()"
+        )
     return comparison, theirs
+
+
+def random_rows(model: HookedTransformer, rows: int) -> Tensor:
+    """Draw rows of the model's tokens, without padding."""
+    allowed, length = torch.arange(model.cfg.d_vocab), min(12, model.cfg.n_ctx)
+    if isinstance(model, TaskModel):
+        allowed = torch.tensor([token for token in range(model.task.d_vocab) if token != model.task.pad_id])
+    return allowed[torch.randint(len(allowed), (rows, length), generator=torch.Generator().manual_seed(0))]
+
+
+def read_rows(subject: Subject, ids: Tensor | None, rows: int, skipped: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw inputs of the task of one length, the longest that fits: in the model's ids, in the original's, and the
+    position at which each is read.
+
+    ids: the original's id of each of the model's, if they differ. Inputs that end in `skipped` are left out, unless all
+    do.
+    """
+    batch = subject.task.sample(ROWS, subject.task.splits[-1], seed=0)
+    fit = batch.lengths <= subject.model.cfg.n_ctx
+    length = int(batch.lengths[fit if bool(fit.any()) else ...].max())
+    drawn = batch.tokens[batch.lengths == length][:, :length]
+    tokens = subject.inputs(drawn)
+    theirs = tokens if ids is None else ids[tokens]
+    kept = theirs[:, -1] != (-1 if skipped is None else skipped)
+    kept = (kept if bool(kept.any()) else ~kept).nonzero()[:rows, 0]
+    return tokens[kept], theirs[kept], subject.answer_positions(drawn[kept])
 
 
 def check_same(compared: tuple[Comparison, Tensor]) -> Comparison:

@@ -142,26 +142,66 @@ def test_a_module_that_cannot_be_run_is_loaded_and_said() -> None:
     assert "embedding.weight is assumed to be the embedding" in repr(model)
 
 
-def test_logits_of_one_position_are_compared_too() -> None:
-    """Of whichever: the last, the first, or the last of one token."""
+class At(Tutorial):
+    """The outputs of one position: a fixed one, or the first of token 3 (the first of all, if there is none)."""
 
-    class At(Tutorial):
-        def __init__(self, at: int | None) -> None:
-            super().__init__(1.0)
-            self.at = at
+    def __init__(self, at: int | None) -> None:
+        super().__init__(1.0)
+        self.at = at
 
-        def forward(self, tokens: Tensor) -> Tensor:
-            at = (tokens == 3).long().argmax(1) if self.at is None else self.at
-            return super().forward(tokens)[torch.arange(len(tokens)), at]
+    def forward(self, tokens: Tensor) -> Tensor:
+        at = (tokens == 3).long().argmax(1) if self.at is None else self.at
+        return super().forward(tokens)[torch.arange(len(tokens)), at]
 
+
+class ReadAtFirst(First):
+    name, readout = "first-letter-at-first", "first"
+
+
+class ReadAtD(First):
+    name, readout = "first-letter-at-d", "d"
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
+        tokens = super().sample(n, split, seed).tokens
+        tokens[torch.arange(n), torch.arange(n) % 7] = 3
+        return self.batch(tokens)
+
+
+class ReadEverywhere(First):
+    name, readout = "first-letter-everywhere", "all"
+
+    def batch(self, tokens: Tensor) -> interp.Batch:
+        return interp.Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), tokens[:, :1].expand_as(tokens))
+
+
+READERS: dict[int | None, interp.Task] = {-1: First(), 0: ReadAtFirst(), None: ReadAtD()}
+
+
+@pytest.mark.parametrize("at", READERS)
+def test_logits_of_one_position_are_compared_there(at: int | None) -> None:
+    """Where the task reads; an original that answers elsewhere is refused."""
+    module: Any = random_weights(At(at))
+    for read, task in READERS.items():
+        if read == at:
+            model: Any = interp.load(module, task=task)
+            assert model.notes == ()
+        else:
+            with pytest.raises(CheckpointError, match=f"of position .*but task {task.name} reads position"):
+                interp.load(module, task=task)
+    everywhere: Any = interp.load(module, task=ReadEverywhere())
+    assert everywhere.notes == ()
+    with pytest.warns(UserWarning, match="assumed"):
+        interp.load(module.state_dict(), task=READERS[0 if at != 0 else -1], config={"n_heads": 2})
+
+
+def test_the_mean_over_positions_is_no_position() -> None:
     class Mean(Tutorial):
         def forward(self, tokens: Tensor) -> Tensor:
             return super().forward(tokens).mean(1)
 
-    for at in (-1, 0, None):
-        assert interp.load(random_weights(At(at)), task=First()).notes == ()  # type: ignore[union-attr]
-    with pytest.raises(CheckpointError, match="one output for each row, and it is that of no position"):
-        interp.load(random_weights(Mean(1.0)), task=First())
+    for task in (First(), ReadEverywhere()):
+        with pytest.raises(CheckpointError, match="one output for each row, and it is that of no position"):
+            interp.load(random_weights(Mean(1.0)), task=task)
 
 
 def test_an_original_with_other_outputs_is_not_compared() -> None:
