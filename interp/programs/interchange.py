@@ -88,6 +88,11 @@ class FreshInputs:
         batch = self.population.batch
         return replace(Running.of(self.subject, batch), outputs=self.subject.logits(batch))
 
+    @cached_method
+    def given_by(self, program: Program) -> Int[Tensor, "reads"]:
+        """A program's answers to all of them; see Running.given_by."""
+        return self.all.given_by(program)
+
     @cached_property
     def some(self) -> Running:
         """As many as are interchanged, in random order: listed ones are like those beside them."""

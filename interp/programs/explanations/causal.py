@@ -305,9 +305,7 @@ def reads_less(reading: Reading, program: Program, variables: Sequence[VariableR
 
 def agrees(program: Program, fresh: FreshInputs) -> Agreement:
     """How often a program gives a model's answers."""
-    whole = fresh.all
-    answers = whole.given_by(program)
-    return Agreement.of(answers, whole.answers, fresh.population)
+    return Agreement.of(fresh.given_by(program), fresh.all.answers, fresh.population)
 
 
 def causal(

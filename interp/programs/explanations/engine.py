@@ -200,15 +200,25 @@ def by_parts(
         programs.append(program)
         if tried[-1].level == "explained":
             return tried[-1]
-    best, reading = max(zip(tried, readings, strict=True), key=lambda pair: fullness(pair[0]))
+    best, reading, program = max(zip(tried, readings, programs, strict=True), key=lambda each: fullness(each[0]))
     if best.level not in GIVEN:
         for fitted in (by_limits, by_neurons):
-            if best.level != "explained" and (program := fitted(reading, population)) is not None:
-                again = explained(empty, reading, program, population, fresh, share, best.tested_on)
+            if best.level != "explained" and (other := fitted(reading, population)) is not None:
+                again = explained(empty, reading, other, population, fresh, share, best.tested_on)
                 best = max(best, again, key=rank)
     elif any_refuted(best.variables):
         best = with_all_variables(best, reading, fresh)
-    return best
+    return best if best.level in GIVEN else with_inputs_tried(best, reading, program)
+
+
+def with_inputs_tried(found: Explanation, reading: Reading, program: Program | None) -> Explanation:
+    """The same explanation in part, whose descriptions are not tested as a program, with what is said of each part's
+    inputs."""
+    if not found.count("explained"):
+        return found
+    drawn = sketch(reading, program and named(reading, program))
+    roles = {reading.running.by_name[role.part]: role for role in found.parts}
+    return replace(found, more=reads_more(reading, drawn, roles, ()), less=reads_less(reading, drawn))
 
 
 def with_all_variables(found: Explanation, reading: Reading, fresh: FreshInputs) -> Explanation:
@@ -247,17 +257,21 @@ def read_in_turn(
 
     If the program is not the model's, or gives too few answers (see may_be_finer), the parts are described anew: finer,
     with values of other rows unless only these parts read more than it says; and then where variables are those of
-    other inputs, too (see programs.moved_rows).
+    other inputs, too (see programs.moved_rows). This is not done again for a program that an earlier reading gave.
     The looser reading leaves out parts that matter only when their values come from other positions. If programs were
     found but none is the model's, a third reading, as loose, describes these parts as well. found: what came of the
     readings so far; the caller adds to it.
     """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
+    before: list[Program] = []
 
     def anew(reading: Reading, on: str) -> Iterator[tuple[Reading, Program | None, str]]:
         program = program_of(reading)
         yield reading, program, on
+        if program in before:
+            return
+        before.extend([] if program is None else [program])
         plain = found[-1]
         if may_be_finer(plain, program):
             shown = plain.level == "imitated" and all(one.interchange.shown for one in plain.variables)
@@ -333,10 +347,11 @@ def explained(
     listing = "no program"
     if program is not None:
         program = named(reading, program)
-        agreement = agrees(program, fresh)
-        good = min(agreement.share, agreement.least) >= share
         apart = told_apart(reading.running.subject, population.batch)
-        listing = lists(program, population, apart, size_of(empty)) if good else misses(agreement)
+        listing = lists(program, population, apart, size_of(empty))
+        if not listing:
+            agreement = agrees(program, fresh)
+            listing = "" if min(agreement.share, agreement.least) >= share else misses(agreement)
     alone = program is not None and not listing
     parts = {part: part_role(reading, program, part, alone) for part in reading.running.parts}
     described = any(role.status == "explained" for role in parts.values())
@@ -349,9 +364,6 @@ def explained(
         if not any_refuted(judged.variables):  # else of the best reading alone; see with_all_variables
             found = replace(found, less=reads_less(reading, program, judged.variables))
         level = level_of(judged)
-    elif described:  # the descriptions are not tested as a program, but each part's inputs can be
-        drawn = sketch(reading, program)
-        found = replace(empty, more=reads_more(reading, drawn, parts, ()), less=reads_less(reading, drawn))
     whole = replace(
         found, level=level, parts=tuple(parts.values()), program=program if alone else None,
         agreement=agreement if alone else None,

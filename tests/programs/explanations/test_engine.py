@@ -191,14 +191,20 @@ def test_parts_that_the_looser_reading_leaves_out_come_last(
     assert read[-1].matter == (every if n == 3 else read[1].matter)
 
 
+@pytest.mark.parametrize("other", [True, False])
 @pytest.mark.parametrize("shown", [True, False])
-def test_a_finer_reading_follows_one_that_is_imitated(shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the strict reading, and after the looser one; with values of other rows where a variable is not shown. Rows
-    move only where one is refuted."""
+def test_a_finer_reading_follows_one_that_is_imitated(
+    shown: bool, other: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the strict reading, and after the looser one, if it gives another program; with values of other rows where
+    a variable is not shown. Rows move only where one is refuted."""
     model = interp.compile(ENDS)
     subject, (one, *rest) = Subject.of(model), interp.explain(model).variables
     few = replace(one, interchange=Interchange(Cases(4, 4, 4), Cases(100, 100, 100)))
     found = [replace(interp.explain(model), level="imitated", variables=(one if shown else few, *rest))]
+    programs = (replace(ENDS, words={"token": str(n)}) for n in range(9))
+    if other:
+        monkeypatch.setattr(engine, "program_of", lambda reading: next(programs))
     reading = engine.read_in_turn(subject, everything(subject.task), Steps(), found)
     read = [(one.strict, one.finer, one.of_other_rows) for one, *_ in reading]
     monkeypatch.setattr(engine, "size_of", lambda found: found.parameters)
@@ -211,7 +217,7 @@ def test_a_finer_reading_follows_one_that_is_imitated(shown: bool, monkeypatch: 
     assert engine.may_be_finer(replace(found[0], parameters=1), program)
     assert [engine.may_be_finer(replace(found[0], parameters=n), fitted) for n in (1, 10**6)] == [False, True]
     finer = (True, not shown)
-    assert read == [(True, False, False), (True, *finer), (False, False, False), (False, *finer)]
+    assert read == [(True, False, False), (True, *finer), (False, False, False), (False, *finer)][: 4 if other else 3]
     now = quantize.enough_of(0.999, finer=True), quantize.enough_of(1.0, finer=False)
     assert now == (0.999, quantize.SHARE_KEPT_BY_VALUES)
 
