@@ -202,7 +202,7 @@ def test_a_finer_reading_follows_one_that_is_imitated(
     subject, (one, *rest) = Subject.of(model), interp.explain(model).variables
     few = replace(one, interchange=Interchange(Cases(4, 4, 4), Cases(100, 100, 100)))
     found = [replace(interp.explain(model), level="imitated", variables=(one if shown else few, *rest))]
-    programs = (replace(ENDS, words={"token": str(n)}) for n in range(9))
+    programs = (replace(ENDS, read=read) for read in ("all", "first", "last", "all", "first"))
     if other:
         monkeypatch.setattr(engine, "program_of", lambda reading: next(programs))
     reading = engine.read_in_turn(subject, everything(subject.task), Steps(), found)
