@@ -215,7 +215,8 @@ class ModelSpec(FrozenRecord):
     rotary_base, rotary_dim, rotary_pairs: the angle of pair j at position i is i / base^(2j / dim); the first
     rotary_dim dimensions of queries and keys are rotated (None: all), where pair j is (j, j + dim/2) ("halves", as in
     GPT-NeoX and Llama) or (2j, 2j + 1) ("adjacent", as in GPT-J and Su et al. 2021).
-    max_length: the number of positions with weights, for linear mixing and learned positions.
+    max_length: the number of positions with weights, for linear mixing and learned positions; with rotary positions,
+    the longest input, if there is a limit.
     final_norm: "layer_norm" or "rms_norm" for a learned norm between the last block and the readout, with the norm_eps
     of the last layer (TransformerLens's ln_final).
     tied_embeddings: whether the unembedding is the transposed embedding.
@@ -278,8 +279,8 @@ class ModelSpec(FrozenRecord):
         if sized and self.max_length is None:
             what = "positions = 'learned'" if self.positions == "learned" else "mixing = 'linear'"
             problems.append(f"{what} needs max_length, the number of positions that have weights")
-        if not sized and self.max_length is not None:
-            problems.append("max_length is only for linear mixing or learned positions")
+        if not sized and self.max_length is not None and self.positions != "rotary":
+            problems.append("max_length is only for linear mixing, learned positions and rotary ones")
         if self.direction == "causal" and any(layer.mixing == "linear" for layer in self.layers):
             problems.append("linear mixing needs direction = 'bidirectional'")
         formula = self.positions not in PLAIN_POSITIONS

@@ -213,19 +213,20 @@ def _load_external(
             raise InterpError(f"{name} = {quoted(given)} must be a mapping, such as {{'a': 0, 'b': 1}}")
     place, kind = as_device(device), None if dtype is None else as_dtype(dtype)
     config = settings_of(config) if isinstance(config, str | Path) else config
-    converted = convert(expanded(source) if isinstance(source, str) else source, config, task, tokens, outputs)
+    source = expanded(source) if isinstance(source, str) else source
+    converted = convert(source, config, task, tokens, outputs, padding)
     if converted.notes and converted.doubtful:
         warnings.warn(f"{' '.join(converted.notes)} {CHECK}", stacklevel=3)
     path = str(source) if isinstance(source, str | Path) else ""
-    if isinstance(converted.model, TaskModel):
-        known = converted.model.task
-        if padding == "attend" and known.pad is not None and converted.model.spec.direction == "bidirectional":
+    subject = converted.subject
+    if isinstance(subject.model, TaskModel):
+        known = subject.task
+        if padding == "attend" and known.pad is not None and subject.model.spec.direction == "bidirectional":
             raise UnsupportedError(
                 "padding = 'attend': a torch.nn.TransformerEncoder becomes a task model, which never attends to it "
                 f"(in a task without pad, {known.pad!r} would be a token like others)"
             )
-        return _finish_converted(converted.model, converted.notes, path, place, kind)
-    subject = Subject.external(converted.model, task, converted.tokens, outputs, padding)
+        return _finish_converted(subject.model, converted.notes, path, place, kind)
     try:
         task_model = to_task_model(subject.model, subject.task, subject.token_ids, subject.output_ids, padding)
     except UnsupportedError:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch import Tensor
 from interp.measures.runs import Part
 from interp.programs.maps import Codes
 from interp.programs.other_rows import same_elsewhere
-from interp.programs.quantize import Quantized, separate
+from interp.programs.quantize import SHARE_KEPT_BY_VALUES, Quantized, separate
 from interp.programs.read_sums import FROM_OTHER_ROWS, describe_by_sums
 from interp.programs.read_waves import attention_by_waves
 from interp.programs.readers import spread
@@ -86,8 +86,20 @@ def elsewhere(reading: Reading, part: Part) -> float:
     step = reading.step(str(part))
     assert isinstance(step, Head)
     made = reading.after([later for later in reading.steps if later.name not in reading.made])
-    asked = queries(reading, part, reading.needed[str(part)], reading.running.original)
+    asked = queries(reading, part, matters_at(reading, part), reading.running.original)
     return asked.far(step.attention(made, reading.seen)[asked.rows, asked.positions])
+
+
+def matters_at(reading: Reading, part: Part) -> Bool[Tensor, "rows length"]:
+    """Where a head matters: answers change with its mean there; or, in the model, with values of other positions of the
+    same kind, which a reading that is not strict does not ask of a description."""
+    kinds, whole, where = reading.kinds, reading.running.original, reading.needed[str(part)]
+    for kind in () if reading.strict else kinds.present:
+        here = kinds.each == kind
+        moved = {part: kinds.shuffled(whole.value(part), (kind,))}
+        if not bool((where & here).any()) and whole.kept(moved).share < SHARE_KEPT_BY_VALUES:
+            where = where | here
+    return where
 
 
 def finds_none(reading: Reading, part: Part) -> float:

@@ -1,5 +1,7 @@
 """Which description of a head is taken."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from interp.models.subject import Subject
 from interp.programs import read_heads, task
 from interp.programs.decompile import decompile
 from interp.programs.language import Head, Sums
+from interp.programs.relevance import Kinds
 from interp.programs.running import Running
 from interp.tasks.populations import everything
 
@@ -35,3 +38,20 @@ def test_equal_weights_are_exceptions_together() -> None:
         assert int((new != 0).sum()) == same
     weights[0, :2] = 0.5  # five of eight are alike: too many exceptions
     assert read_heads.fewest_exceptions(pattern, weights, lambda table: int((table != 0).sum()) >= 4).equal(weights)
+
+
+def test_a_head_matters_where_other_values_change_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reading that is not strict describes it where its mean changes some; its attention is compared here, too."""
+    subject = Subject.of(interp.compile(task.ENDS))
+    reading = decompile(Running.of(subject, everything(subject.task).batch), strict=False)
+    part = reading.matter[0]
+    where = reading.needed[str(part)]
+    assert bool(where.any())
+    assert read_heads.matters_at(reading, part).equal(where)
+    reading.needed[str(part)] = nowhere = torch.zeros_like(where)
+    found = read_heads.matters_at(reading, part)
+    assert (found & where).equal(where)
+    assert not bool((found & ~reading.running.mask).any())
+    assert read_heads.matters_at(replace(reading, strict=True), part).equal(nowhere)
+    monkeypatch.setattr(Kinds, "shuffled", lambda self, value, kinds: value)
+    assert read_heads.matters_at(reading, part).equal(nowhere)

@@ -318,6 +318,7 @@ def _positions(cfg: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
         return {
             "positions": "rotary",
             "positions_enter": "attention",
+            "max_length": cfg.n_ctx,
             "rotary_base": float(cfg.rotary_base),
             "rotary_dim": None if cfg.rotary_dim in (None, cfg.d_head) else cfg.rotary_dim,
             "rotary_pairs": "adjacent" if cfg.rotary_adjacent_pairs else "halves",

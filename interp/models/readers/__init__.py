@@ -69,9 +69,10 @@ def read(source: Any, given: Any = None) -> Conversion:
         reading = reader.read(opened, given or {})
     if opened.original is None:  # a module has the biases that it has
         check_biases(opened)
-    skipped = opened.config.get("pad_token_id") if opened.any_name("score.weight") else None
-    bare = _is_bare(opened, reading.tensors)
-    return replace(_one_dtype(reading), module=reading.module or opened.original, skipped=skipped, bare=bare)
+    scored = opened.any_name("score.weight")
+    skipped = opened.config.get("pad_token_id") if scored else None
+    bare, module = _is_bare(opened, reading.tensors), reading.module or opened.original
+    return replace(_one_dtype(reading), module=module, scored=scored, skipped=skipped, bare=bare)
 
 
 def _is_bare(source: Source, tensors: Mapping[str, Tensor]) -> bool:

@@ -52,8 +52,9 @@ class Conversion:
     names. blocks: used instead of fields if only a spec can express the model. vocabulary: token strings to ids. notes:
     the reader's assumptions, one sentence each. facts: what holds of the file in any case. original: builds the other
     library's model, from token ids (rows, length) to logits (rows, length, n_out), if that library is installed.
-    module: the model that was given. skipped: the token that a classification head skips at the end of a row. bare:
-    whether the embedding was taken as the output layer, of which the source has no word.
+    module: the model that was given. scored: whether the output layer is a classification head (score.weight), which
+    transformers reads at a row's last token; skipped: the token that it skips there. bare: whether the embedding was
+    taken as the output layer, of which the source has no word.
     """
 
     format: str
@@ -65,6 +66,7 @@ class Conversion:
     facts: tuple[str, ...] = ()
     original: Callable[[], nn.Module] | None = None
     module: nn.Module | None = None
+    scored: bool = False
     skipped: int | None = None
     bare: bool = False
 

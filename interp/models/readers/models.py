@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from interp.errors import CheckpointError, InterpError, of_type, short
+from interp.errors import CheckpointError, InterpError, first_few, of_type, short
 from interp.models.architecture.answers import NOT_NAMED, with_others
 from interp.models.architecture.checkpoint import read_checkpoint
 from interp.models.architecture.comparison import Comparison, Differs, compare, runs
@@ -25,7 +25,8 @@ from interp.models.architecture.task_model import TaskModel
 from interp.models.lens import HookedTransformer, is_bridge
 from interp.models.readers import Conversion, find_reader, open_source, read
 from interp.models.readers.base import Source
-from interp.models.subject import Subject, output_ids_of, token_ids_of
+from interp.models.readers.original import ROWS, SOME, check_original
+from interp.models.subject import Padding, Subject, output_ids_of, token_ids_of
 from interp.tasks import Task, make_task
 
 if TYPE_CHECKING:
@@ -34,15 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Converted:
-    """A converted model.
+    """A converted model with its task.
 
-    tokens: the model's id of each token of the task, or None if the ids are equal. compared: its logits and the
-    original's on random inputs; None if the original could not be run. notes: what was assumed, if nothing bore it out,
-    or what the original does that its config does not say. doubtful: whether answers may differ from the original's.
+    compared: its logits and the original's; None if the original could not be run. notes: what was assumed, if nothing
+    bore it out, or what the original does that its config does not say. doubtful: whether answers may differ from the
+    original's.
     """
 
-    model: HookedTransformer
-    tokens: Mapping[str, int] | None
+    subject: Subject
     compared: Comparison | None
     notes: tuple[str, ...]
     doubtful: bool = False
@@ -54,6 +54,7 @@ def convert(
     task: Task | str,
     tokens: Mapping[str, int] | None = None,
     outputs: Mapping[str, int] | None = None,
+    padding: Padding = "mask",
 ) -> Converted:
     """Convert the model in a file, folder, state dict, module or bridge, and compare it with its original.
 
@@ -68,165 +69,87 @@ def convert(
     if isinstance(source, HookedTransformer):
         if given is not None:
             raise InterpError(f"{of_type(source)} already has a config: leave out config=")
-        return Converted(source, tokens, None, ())
+        return Converted(Subject.external(source, task, tokens, outputs, padding), None, ())
     reading = read(source, given)
     tokens = tokens if tokens is not None else tokens_of(reading, known)
-    model: HookedTransformer
     if reading.blocks is not None:
-        model = task_model(reading, known, tokens, outputs)
+        subject = Subject.of(task_model(reading, known, tokens, outputs))
     else:
         model = stock_model(read_config(reading.fields), reading.tensors)
-    named = isinstance(model, TaskModel)
-    subject = Subject.of(model) if named else Subject.external(model, task, tokens, outputs)
-    comparison, why = check_original(model, reading, subject)
-    notes = (reading.notes if comparison is None or is_bridge(reading.module) else ()) + reading.facts
+        subject = Subject.external(model, task, tokens, outputs, padding)
+    checked = check_original(subject.model, reading, subject)
+    notes = (reading.notes if checked.comparison is None or is_bridge(reading.module) else ()) + reading.facts
+    notes += checked.notes
     if tokens is None and reading.module is None:
         words = ", ".join(known.vocabulary[:3]) + ", ..." * (len(known.vocabulary) > 3)
         notes += (f"Token ids are assumed to be in the task's order ({words}); pass tokens= if they are not.",)
-    ids = dict(zip(known.vocabulary, range(known.d_vocab))) if tokens is None else tokens
-    skipped = [word for word, number in ids.items() if number == reading.skipped and word != known.pad]
-    for word in skipped:
-        notes += (
-            f"Its pad_token_id is {reading.skipped}, the token {word!r}: if its classification head has one answer per "
-            f"row, it answers before the {word!r} at a row's end, and its answers differ there.",
-        )
+    doubts = [*skipped_token(reading, known, tokens), *of_last_token(reading, subject)]
+    doubts += padded_otherwise(reading, subject, tokens)
     if reading.bare:
-        notes += ("There is no output layer: the embedding is taken for it (tied).",)
-    if why:
-        notes += (f"It was not compared with its original: {why}.",)
-    return Converted(model, tokens, comparison, notes, doubtful=comparison is None or bool(skipped) or reading.bare)
+        doubts.append("There is no output layer: the embedding is taken for it (tied).")
+    if checked.why:
+        notes += (f"It was not compared with its original: {checked.why}.",)
+    return Converted(subject, checked.comparison, (*notes, *doubts), checked.comparison is None or bool(doubts))
+
+
+def skipped_token(reading: Conversion, task: Task, tokens: Mapping[str, int] | None) -> list[str]:
+    """Say which token of the task a classification head skips at a row's end, because the file calls it padding."""
+    ids = dict(zip(task.vocabulary, range(task.d_vocab))) if tokens is None else tokens
+    return [
+        f"Its pad_token_id is {reading.skipped}, the token {word!r}: if its classification head has one answer per "
+        f"row, it answers before the {word!r} at a row's end, and its answers differ there."
+        for word, number in ids.items()
+        if number == reading.skipped and word != task.pad
+    ]
+
+
+def of_last_token(reading: Conversion, subject: Subject) -> list[str]:
+    """Say that a classification head has one answer, at a row's end, where the task reads elsewhere. Of a module that
+    was given, `check_original` finds out."""
+    if not reading.scored or reading.module is not None or subject.read_at == "last":
+        return []
+    batch = subject.task.sample(ROWS, subject.task.splits[-1], seed=0)
+    if subject.read_at != "all" and bool((subject.answer_positions(batch.tokens) == batch.lengths - 1).all()):
+        return []
+    where = "every position" if subject.read_at == "all" else f"{subject.read_at!r}"
+    return [
+        "Its output layer is the head of a classifier (score.weight), whose library reads it at a row's last token; "
+        f"task {subject.task.name} reads {where}."
+    ]
+
+
+def padded_otherwise(reading: Conversion, subject: Subject, tokens: Mapping[str, int] | None) -> list[str]:
+    """Say whether a module that was given answers otherwise on padded rows of the task."""
+    pad, module = subject.task.pad, reading.module
+    if pad is None or module is None or (tokens is not None and pad not in tokens):
+        return []
+    try:
+        check_conversion(module, subject)
+    except Differs:
+        return [
+            f"On rows with padding ({pad}), the module answers otherwise if it is given token ids alone: here, padding "
+            f"is {'masked' if subject.padding == 'mask' else 'attended to'}, and answers are read where the task reads."
+        ]
+    except Exception:  # code of somebody else may raise anything
+        pass
+    return []
 
 
 def tokens_of(reading: Conversion, task: Task) -> dict[str, int] | None:
-    """Return the ids of the task's tokens in the file's vocabulary, or None unless it contains all of them."""
-    words = reading.vocabulary
-    if words is None or any(token not in words for token in task.vocabulary):
+    """Return the ids of the task's tokens in the file's vocabulary, or None if the file has none.
+
+    Padding may be missing. Raises InterpError if another token is.
+    """
+    if (words := reading.vocabulary) is None:
         return None
-    return {token: words[token] for token in task.vocabulary}
-
-
-def check_original(
-    model: HookedTransformer, reading: Conversion, subject: Subject | None = None
-) -> tuple[Comparison | None, str]:
-    """Compare a model with its original: the module that was given, or the one that its library makes.
-
-    subject: the model with its task, if that is known. Returns the comparison, or None and the reason why there was
-    none: an original that cannot be run makes no model wrong. Raises CheckpointError if their logits differ.
-    """
-    module, reasons = reading.module, []
-    for original in (None if module is None else (lambda: module), reading.original):
-        if original is None:
-            continue
-        try:
-            outcome = difference(model, original(), subject=subject, skipped=reading.skipped)
-        except Differs:
-            raise
-        except Exception as error:  # code of somebody else may raise anything
-            kind = "" if isinstance(error, InterpError) else f"{type(error).__name__}: "
-            reasons.append(kind + short(str(error).strip() or "no message", 120))
-            continue
-        return check_same(outcome), ""
-    return None, reasons[0] if reasons else ""
-
-
-def difference(
-    model: HookedTransformer,
-    original: Any,
-    rows: int = 4,
-    subject: Subject | None = None,
-    skipped: int | None = None,
-) -> tuple[Comparison, Tensor]:
-    """Compare a model's logits with its original's, a module or a function of its token ids.
-
-    Returns the comparison and the original's inputs: random ones, or inputs of the task, if the original has one output
-    for each row and the task reads one position. skipped: the token at a row's end that the original passes over.
-    Raises Differs if that one output is not the model's where the task reads (without a task: at any position).
-    """
-    ids, columns = model.ids_before if isinstance(model, TaskModel) else (None, None)
-    tokens = random_rows(model, rows)
-    theirs = tokens if ids is None else ids[tokens]
-    read: Tensor | None = None
-    run = runs(original, theirs)
-    one = run(torch.float64).shape[:-1] in (theirs.shape[:1], (rows, 1))
-    if one and subject is not None and subject.read_at != "all":
-        tokens, theirs, read = read_rows(subject, ids, rows, skipped)
-        run = runs(original, theirs)
-    ours = runs(model, tokens)
-
-    def picked(dtype: torch.dtype) -> Tensor:
-        logits = run(dtype).cpu()
-        logits = logits.reshape(len(tokens), 1, -1) if one else logits
-        if columns is None:
-            return logits
-        return logits[..., with_others(columns, logits.shape[-1], model.task)]  # type: ignore[arg-type]
-
-    def compared_at(places: Tensor) -> Comparison:
-        return compare(lambda dtype: ours(dtype)[torch.arange(len(tokens)), places][:, None], picked)
-
-    if not one:
-        return compare(ours, picked), theirs
-    if read is not None and (comparison := compared_at(read)).same:
-        return comparison, theirs
-    mine, wanted = ours(torch.float64).double().cpu(), picked(torch.float64).double()
-    nearest = torch.zeros(len(tokens)).long()
-    if mine.shape[-1] == wanted.shape[-1]:  # otherwise it is `compare` that says so
-        nearest = (mine - wanted).abs().amax(-1).nan_to_num(nan=torch.inf).argmin(1)
-    comparison = compared_at(nearest)
-    if not comparison.same:
-        raise Differs(
-            "the original has one output for each row, and it is that of no position of the converted model, as where "
-            f"positions are averaged ({comparison})"
-        )
-    if subject is not None and read is not None:
-        row = int((nearest != read).long().argmax())
-        raise Differs(
-            f"the original has one output for each row: on tokens {theirs[row].tolist()} it is that of position "
-            f"{int(nearest[row])}, but task {subject.task.name} reads position {int(read[row])}. Give a task that "
-            "reads where the original does; or, if it answers at the task's position, too, its state_dict()"
-        )
-    return comparison, theirs
-
-
-def random_rows(model: HookedTransformer, rows: int) -> Tensor:
-    """Draw rows of the model's tokens, without padding."""
-    allowed, length = torch.arange(model.cfg.d_vocab), min(12, model.cfg.n_ctx)
-    if isinstance(model, TaskModel):
-        allowed = torch.tensor([token for token in range(model.task.d_vocab) if token != model.task.pad_id])
-    return allowed[torch.randint(len(allowed), (rows, length), generator=torch.Generator().manual_seed(0))]
-
-
-def read_rows(subject: Subject, ids: Tensor | None, rows: int, skipped: int | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw inputs of the task of one length, the longest that fits: in the model's ids, in the original's, and the
-    position at which each is read.
-
-    ids: the original's id of each of the model's, if they differ. Inputs that end in `skipped` are left out, unless all
-    do.
-    """
-    batch = subject.task.sample(ROWS, subject.task.splits[-1], seed=0)
-    fit = batch.lengths <= subject.model.cfg.n_ctx
-    length = int(batch.lengths[fit if bool(fit.any()) else ...].max())
-    drawn = batch.tokens[batch.lengths == length][:, :length]
-    tokens = subject.inputs(drawn)
-    theirs = tokens if ids is None else ids[tokens]
-    kept = theirs[:, -1] != (-1 if skipped is None else skipped)
-    kept = (kept if bool(kept.any()) else ~kept).nonzero()[:rows, 0]
-    return tokens[kept], theirs[kept], subject.answer_positions(drawn[kept])
-
-
-def check_same(compared: tuple[Comparison, Tensor]) -> Comparison:
-    """Return a comparison. Raises CheckpointError, with the input, the position and both values, if logits differ."""
-    apart, tokens = compared
-    if not apart.same:
-        raise CheckpointError(
-            f"the converted model differs from the original: on tokens {tokens[apart.at[0]].tolist()} at position "
-            f"{apart.at[1]}, output {apart.at[2]} is {apart.ours:.6g}; the original's is {apart.theirs:.6g} ({apart})"
-        )
-    return apart
-
-
-def compared(model: HookedTransformer, original: Any, rows: int = 4) -> Comparison:
-    """Compare a model with its original on random inputs. Raises CheckpointError if their logits differ."""
-    return check_same(difference(model, original, rows))
+    for token in task.vocabulary:
+        if token not in words and token != task.pad:
+            known = first_few([short(repr(word), 20) for word in sorted(words, key=words.__getitem__)], 3)
+            raise InterpError(
+                f"the vocabulary of the file ({known}) lacks {token!r} of task {task.name}; pass "
+                f"tokens={{{task.vocabulary[0]!r}: 0, ...}}, the file's id of each token"
+            )
+    return {token: words[token] for token in task.vocabulary if token in words}
 
 
 def task_model(
@@ -346,15 +269,13 @@ def _compared(reading: Conversion) -> str:
     if reading.blocks is not None or (reading.original is None and reading.module is None):
         return "no: its library is not available; interp.check_conversion compares with your own forward pass"
     try:
-        comparison, why = check_original(stock_model(read_config(reading.fields), reading.tensors), reading)
+        checked = check_original(stock_model(read_config(reading.fields), reading.tensors), reading)
     except InterpError as error:
         return f"no: {error}"
-    return f"{comparison}, on 4 random inputs" if comparison is not None else f"no: {why}"
+    return f"no: {checked.why}" if checked.comparison is None else f"{checked.comparison}, on {SOME} random inputs"
 
 
 # ---------------------------------------------------------------- comparison with a forward pass
-
-ROWS = 50
 
 
 def check_conversion(
@@ -408,7 +329,7 @@ def check_conversion(
     apart = compare(lambda dtype: subject.in_format(dtype).logits(batch), picked)
     if not apart.same:
         (row, place), at = where.nonzero()[apart.at[0]].tolist(), apart.at[1]
-        raise CheckpointError(
+        raise Differs(
             f"the converted model differs from forward: on {task.format(batch.tokens[row])!r} at position {place}, "
             f"{'output ' + repr(task.answer_words[at]) if at < task.n_out else NOT_NAMED} is {apart.ours:.6g}, but "
             f"forward returns {apart.theirs:.6g} ({apart})"

@@ -189,7 +189,7 @@ def test_logits_of_one_position_are_compared_there(at: int | None) -> None:
             with pytest.raises(CheckpointError, match=f"of position .*but task {task.name} reads position"):
                 interp.load(module, task=task)
     everywhere: Any = interp.load(module, task=ReadEverywhere())
-    assert everywhere.notes == ()
+    assert everywhere.notes == ("The original has one output for each row, so only this one was compared.",)
     with pytest.warns(UserWarning, match="assumed"):
         interp.load(module.state_dict(), task=READERS[0 if at != 0 else -1], config={"n_heads": 2})
 
@@ -202,6 +202,36 @@ def test_the_mean_over_positions_is_no_position() -> None:
     for task in (First(), ReadEverywhere()):
         with pytest.raises(CheckpointError, match="one output for each row, and it is that of no position"):
             interp.load(random_weights(Mean(1.0)), task=task)
+
+
+class Ragged(First):
+    """Rows of four to eight letters, filled up with f."""
+
+    name, pad = "first-letter-of-ragged", "f"
+
+    def batch(self, tokens: Tensor) -> interp.Batch:
+        return interp.Batch(tokens, (tokens != 5).sum(1), tokens[:, 0])
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
+        tokens = torch.randint(5, (n, 8), generator=torch.Generator().manual_seed(seed))
+        return self.batch(tokens.where(torch.arange(8) < 4 + torch.arange(n)[:, None] % 5, 5))
+
+
+class Masked(Tutorial):
+    def forward(self, tokens: Tensor) -> Tensor:
+        stream = self.embedding(tokens) + self.pos[:, : tokens.shape[1]]
+        return self.head(self.encoder(stream, src_key_padding_mask=tokens == 5))
+
+
+def test_a_module_that_answers_otherwise_on_padded_rows_is_said() -> None:
+    """Without a mask, its tokens attend to padding; or it answers at the end of a row, where padding is."""
+    quiet: Any = interp.load(random_weights(Masked(1.0)), task=Ragged())
+    assert quiet.notes == ()
+    for module in (Tutorial(1.0), At(-1)):
+        with pytest.warns(UserWarning, match=r"rows with padding \(f\), the module answers otherwise .*is masked, and"):
+            interp.load(random_weights(module), task=Ragged())
+    without: Any = interp.load(random_weights(Tutorial(1.0)), task=Ragged(), tokens=dict(zip("abcde", range(5))))
+    assert without.notes == ()
 
 
 def test_an_original_with_other_outputs_is_not_compared() -> None:

@@ -20,7 +20,8 @@ from interp.models.architecture.state_dicts import read_tensors
 from interp.models.architecture.stock import read_config, stock_model
 from interp.models.readers import read
 from interp.models.readers.base import Conversion
-from interp.models.readers.models import compared, tokens_of
+from interp.models.readers.models import tokens_of
+from interp.models.readers.original import compared
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -144,6 +145,7 @@ def test_pytorch_model_bin_is_read(tmp_path: Path) -> None:
     assert read(tmp_path).format == "Hugging Face GPT-2"
 
 
+ABC = {"a": 4, "b": 0, "c": 2}
 REFUSED = {
     "scale_attn_by_inverse_layer_idx": (True, "is not supported"),
     "n_head": (3, "3 heads do not divide a width of 16"), "n_embd": (-1, "must be a positive integer"),
@@ -174,6 +176,11 @@ def test_scaled_rotary_positions_and_short_windows_are_refused(tmp_path: Path) -
     with pytest.raises(InterpError, match="sliding_window = 4"):
         read(tmp_path)
     assert read(tmp_path, {"n_ctx": 4}).fields["n_ctx"] == 4
+    model: Any = interp.load(tmp_path, task=Majority(), tokens=ABC, outputs=ABC, config={"n_ctx": 4})
+    assert model(torch.tensor([[0, 1, 2, 0]])).shape[:2] == (1, 4)
+    for rows in (torch.tensor([[0, 1, 2, 0, 1]]), Majority().sample(1).tokens):
+        with pytest.raises(InterpError, match=r"length \d: this model needs at most 4"):
+            model(rows)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -211,10 +218,31 @@ class Majority(interp.Task):
 
 
 def test_ids_come_from_a_vocabulary_with_all_tokens() -> None:
+    """But for padding, which a model may not have. Other ids than the file's must be given."""
+
+    class Padded(Majority):
+        name, vocabulary, pad = "readers_padded", ("a", "b", "c", "_"), "_"
+
     whole = {"<pad>": 0, "c": 1, "a": 2, "d": 3, "b": 4}
-    part = {"c": 1, "a": 2}
-    for vocabulary, ids in ((whole, {"a": 2, "b": 4, "c": 1}), (part, None), ({"x": 0}, None), (None, None)):
-        assert tokens_of(Conversion("GPT-2", {}, {}, vocabulary=vocabulary), Majority()) == ids
+    assert tokens_of(Conversion("GPT-2", {}, {}), Majority()) is None
+    for task in (Majority(), Padded()):
+        assert tokens_of(Conversion("GPT-2", {}, {}, vocabulary=whole), task) == {"a": 2, "b": 4, "c": 1}
+    for part in ({"c": 1, "a": 2, "_": 0}, {"x": 0}):
+        with pytest.raises(InterpError, match=r"the vocabulary of the file \('.* lacks '[ab]' of task .*pass tokens="):
+            tokens_of(Conversion("GPT-2", {}, {}, vocabulary=part), Padded())
+
+
+def test_a_classifier_is_read_where_its_library_reads_it(tmp_path: Path) -> None:
+    """At a row's last token; of a folder, that a task reads elsewhere is said."""
+
+    class First(Majority):
+        name, readout = "readers_first", "first"
+
+    original("gpt2, one label per sequence").save_pretrained(tmp_path)
+    ids = {"a": 4, "b": 1, "c": 2}
+    assert "classifier" not in repr(interp.load(tmp_path, task=Majority(), tokens=ids))
+    with pytest.warns(UserWarning, match=r"head of a classifier .*task readers_first reads 'first'"):
+        interp.load(tmp_path, task=First(), tokens=ids)
 
 
 @pytest.mark.parametrize(
