@@ -120,10 +120,11 @@ def as_list(value: object, what: str, example: str) -> list[Any]:
 
 def one_of(kind: str, value: object, choices: Iterable[object]) -> str:
     """Write the message for an unknown name, with the known names and the closest matches."""
-    known = [str(choice) for choice in choices] or ["none"]
+    known = [str(choice) for choice in choices]
     close = get_close_matches(str(value)[:LONG], known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-    return f"unknown {kind} {short(value)!r}; known: {first_few(known, 9 if len(known) == 9 else 8)}{hint}"
+    listed = first_few(known, 9 if len(known) == 9 else 8) if known else "none"
+    return f"unknown {kind} {short(value)!r}; known: {listed}{hint}"
 
 
 def check_one_of(kind: str, value: Choice, choices: Collection[object]) -> Choice:

@@ -38,6 +38,10 @@ def test_names_beyond_the_first_are_counted(names: int, known: int, listed: int)
         assert said == ", ".join(letters[:shown]) + (f" and {names - shown} more" if names > shown else "")
 
 
+def test_of_no_names_none_is_meant() -> None:
+    assert one_of("setting", "nonsense", []) == "unknown setting 'nonsense'; known: none"
+
+
 @pytest.mark.parametrize(("value", "says"), [([0] * 99, "[0, 0"), ([0] * 100, "100 entries"), ([10**5000], "a list")])
 def test_a_value_too_large_to_quote_is_named_by_its_type(value: object, says: str) -> None:
     assert says in quoted(value)

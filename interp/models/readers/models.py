@@ -329,9 +329,11 @@ def check_conversion(
     apart = compare(lambda dtype: subject.in_format(dtype).logits(batch), picked)
     if not apart.same:
         (row, place), at = where.nonzero()[apart.at[0]].tolist(), apart.at[1]
+        half = apart.precision in ("float16", "bfloat16")
+        coarse = f"; {apart.precision} may round as much: give the forward pass in float32" if half else ""
         raise Differs(
             f"the converted model differs from forward: on {task.format(batch.tokens[row])!r} at position {place}, "
             f"{'output ' + repr(task.answer_words[at]) if at < task.n_out else NOT_NAMED} is {apart.ours:.6g}, but "
-            f"forward returns {apart.theirs:.6g} ({apart})"
+            f"forward returns {apart.theirs:.6g} ({apart}{coarse})"
         )
     return apart

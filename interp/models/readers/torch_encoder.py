@@ -127,7 +127,8 @@ def _settings(source: base.Source, prefix: str) -> dict[str, Any]:
     called = layer.activation
     word = words.get(called) or {nn.ReLU: "relu", nn.GELU: "gelu"}.get(type(called))
     if word is None or (isinstance(called, nn.GELU) and called.approximate != "none"):
-        raise CheckpointError(f"{source.where}: activation {called} is not supported, only relu and gelu")
+        name = getattr(called, "__name__", called)
+        raise CheckpointError(f"{source.where}: activation {name} is not supported, only relu and gelu")
     return {
         "n_heads": layer.self_attn.num_heads,
         "norm_first": layer.norm_first,

@@ -95,6 +95,17 @@ def test_rounding_in_the_original_refuses_no_conversion(dtype: str | None) -> No
     made.transformer.h[1].mlp.c_proj.weight.data *= 1.02
     with pytest.raises(CheckpointError, match="float32 alone changes them by"):
         interp.check_conversion(lambda rows: made(rows).logits, model)
+    with pytest.raises(CheckpointError, match="; bfloat16 may round as much: give the forward pass in float32"):
+        interp.check_conversion(lambda rows: made(rows).logits.bfloat16(), model)
+
+
+@pytest.mark.parametrize(("activation", "name"), [(torch.tanh, "tanh"), (torch.nn.GELU("tanh"), r"GELU\(.*'tanh'\)")])
+def test_an_activation_that_is_not_supported_is_named(activation: Any, name: str) -> None:
+    made = Encoder(True, "relu", True)
+    for layer in made.encoder.layers:
+        layer.activation = activation
+    with pytest.raises(CheckpointError, match=f"activation {name} is not supported, only relu and gelu"):
+        interp.load(made, task=Majority(), tokens={"a": 0, "b": 1, "c": 2})
 
 
 def test_a_pad_that_is_a_token_of_the_task_is_said() -> None:
