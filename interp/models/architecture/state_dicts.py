@@ -6,6 +6,8 @@ holds its only part, such as Lightning's `model.`.
 
 import errno
 import re
+import warnings
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -52,7 +54,22 @@ def read_mapping(path: str | Path) -> Mapping[Any, Any]:
         raise CheckpointError(f"{path} cannot be read without running code: {_reason(error)}") from None
     if not isinstance(content, Mapping):
         raise CheckpointError(f"{path} contains {of_type(content)}; expected a state dict (names and tensors)")
+    if damaged := _damaged(path):
+        warnings.warn(
+            f"{path} may be damaged: the checksum of {damaged} is wrong, which torch does not look at (or the file was "
+            "saved without checksums)",
+            stacklevel=2,
+        )
     return content
+
+
+def _damaged(path: Path) -> str | None:
+    """Return the first record of a torch.save file whose checksum is wrong."""
+    if not zipfile.is_zipfile(path):  # the format before torch 1.6 has none
+        return None
+    with zipfile.ZipFile(path) as records:
+        whole = all(record.compress_type == zipfile.ZIP_STORED for record in records.infolist())
+        return records.testzip() if whole else None
 
 
 def _ends_early(error: Exception) -> bool:

@@ -430,6 +430,19 @@ def test_a_file_that_was_cut_off_is_said_not_to_be_whole(zipped: bool, tmp_path:
             read(path)
 
 
+def test_a_file_with_a_wrong_checksum_is_said_to_be_damaged(tmp_path: Path) -> None:
+    path, state = tmp_path / "x.pt", nano().state_dict()
+    torch.save(state, path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        read_tensors(path)
+    content, weights = path.read_bytes(), state["transformer.wte.weight"].numpy().tobytes()
+    assert content.count(weights) == 1
+    path.write_bytes(content.replace(weights, bytes(len(weights))))
+    with pytest.warns(UserWarning, match=r"x\.pt may be damaged: the checksum of .*/data/\d+ is wrong"):
+        assert not read_tensors(path)["transformer.wte.weight"].any()
+
+
 def test_arrays_are_not_taken_for_tensors() -> None:
     arrays = {name: tensor.numpy() for name, tensor in nano().state_dict().items()}
     with pytest.raises(
