@@ -4,6 +4,7 @@ Jobs and outcomes are plain data, so any pool can transfer them. This module imp
 transformer_lens; an engine that needs the latter imports it.
 """
 
+import hashlib
 import math
 import platform
 import time
@@ -19,6 +20,8 @@ from interp.training.sweeps.grid import Grid
 from interp.training.sweeps.table import Key, Row
 
 LIBRARIES = ("interp", "torch", "numpy", "numba")
+HASHED = 32
+"""Inputs of each split of a task that are compared when a sweep goes on."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Job:
 
     work: estimate of the time, comparable within a sweep. task_file: the file that registers a user's own task, because
     workers know only interp's tasks. keep: whether outcomes hold the models' weights. size: parameters of a model.
+    inputs: the hash of the task's inputs; see `hashes_of_inputs`.
     """
 
     spec: dict[str, Any]
@@ -40,6 +44,7 @@ class Job:
     task_file: str = ""
     keep: bool = False
     size: int = 0
+    inputs: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu", keep: bool
     from interp.tasks.registry import file_of
     from interp.training.train import choose_engine
 
-    jobs, where = [], as_device(device)
+    jobs, where, hashes = [], as_device(device), hashes_of_inputs(grid)
     for cell in grid.cells:
         spec_id = cell.spec.id
         left = [seed for seed in grid.seeds if rows.get((spec_id, seed), {"error": "missing"})["error"]]
@@ -76,8 +81,28 @@ def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu", keep: bool
             jobs.append(Job(
                 cell.spec.to_dict(), spec_id, seeds, recipe.epochs, dict(cell.axes), grid.engine, device,
                 work=work * len(seeds), task_file="" if file is None else str(file), keep=keep, size=size,
+                inputs=hashes[spec_id],
             ))  # fmt: skip
     return sorted(jobs, key=lambda job: -job.work)
+
+
+def hashes_of_inputs(grid: Grid) -> dict[str, str]:
+    """Return, for each spec id of a grid, a hash of some inputs of its task and their labels, which says whether the
+    file of a user's own task was changed."""
+    from interp.tasks import make_task
+
+    hashes: dict[str, str] = {}
+    for cell in grid.cells:
+        name = cell.spec.task.model_dump_json()
+        if name not in hashes:
+            task, found = make_task(cell.spec.task), hashlib.sha256()
+            for split in task.splits:
+                batch = task.sample(HASHED, split, seed=0)
+                for numbers in (batch.tokens, batch.lengths, batch.labels):
+                    found.update(repr(numbers.tolist()).encode())
+            hashes[name] = found.hexdigest()
+        hashes[cell.spec.id] = hashes[name]
+    return hashes
 
 
 def run_job(job: Job) -> list[Outcome]:
@@ -158,7 +183,7 @@ def _row(job: Job, seed: int, **results: Any) -> Row:
     return {
         "spec_id": job.spec_id, "seed": seed, "axes": job.axes, **empty, "device": job.device, "error": "", "curve": "",
         "host": platform.node(), "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(), "spec": job.spec, **results,
+        "versions": versions(), "spec": job.spec, "inputs": job.inputs, **results,
     }  # fmt: skip
 
 

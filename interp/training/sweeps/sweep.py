@@ -16,7 +16,7 @@ from interp.errors import InterpError, as_path, check_size
 from interp.models.spec import ModelSpec
 from interp.support.progress import LateBar
 from interp.training.sweeps.grid import Grid, read_grid
-from interp.training.sweeps.jobs import Job, Outcome, failed, jobs_of, run_job
+from interp.training.sweeps.jobs import Job, Outcome, failed, hashes_of_inputs, jobs_of, run_job
 from interp.training.sweeps.pool import connected, run_here, run_on_dask
 from interp.training.sweeps.table import FILE, Key, Row, RunTable, flat, key_of, read_rows, to_frame
 
@@ -132,7 +132,9 @@ def model_file(folder: Path, row: Row) -> Path:
 
 
 def _check_specs(folder: Path, grid: Grid, rows: Mapping[Key, Row]) -> None:
-    """Raise InterpError if a run of other settings has the axes of a cell: a mean over the table would mix the two."""
+    """Raise InterpError if a run of other settings, or of a task whose file was changed, has the axes of a cell: a mean
+    over the table would mix the two."""
+    hashes = hashes_of_inputs(grid) if rows else {}
     specs = {json.dumps(dict(cell.axes), sort_keys=True): cell.spec for cell in grid.cells}
     for row in rows.values():
         spec = specs.get(json.dumps(row["axes"], sort_keys=True))
@@ -141,6 +143,11 @@ def _check_specs(folder: Path, grid: Grid, rows: Mapping[Key, Row]) -> None:
             field = next((name for name in {**old, **new} if old.get(name) != new.get(name)), "spec")
             raise InterpError(
                 f"{folder} has runs of another grid: {field} was {old.get(field)!r}, now {new.get(field)!r}; choose "
+                "another folder"
+            )
+        if spec is not None and row.get("inputs", hashes[spec.id]) != hashes[spec.id]:
+            raise InterpError(
+                f"{folder} has runs of task {spec.task.name} with other inputs or labels than it has now; choose "
                 "another folder"
             )
 

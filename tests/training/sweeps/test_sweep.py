@@ -1,11 +1,13 @@
 """Whole sweeps: the runs are those of interp.train, each is done once, failures are rows, kills change nothing."""
 
 import errno
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -18,7 +20,7 @@ import interp
 from interp import cli
 from interp.errors import InterpError
 from interp.programs.many.compare import sources_of
-from interp.tasks import registry
+from interp.tasks import make_task, registry
 from interp.tasks.registry import import_file
 from interp.training.sweeps import jobs, table
 from interp.training.sweeps.grid import make_grid
@@ -205,6 +207,27 @@ def test_runs_of_other_settings_are_not_continued(tmp_path: Path) -> None:
     for run in (interp.sweep, estimate):
         with pytest.raises(InterpError, match=r"runs of another grid: origin\.epochs was 3, now 4; choose another"):
             run(other, tmp_path)
+
+
+def test_runs_of_a_task_with_other_labels_are_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of a task may be changed between two runs of one grid; rows from before this was noticed go on."""
+    grid = make_grid(small_grid(axes={"readout_width": [4]}))
+    with RunTable(tmp_path) as table:
+        for job in jobs_of(grid, {}, "cpu"):
+            table.append([{**outcome.row, "error": ""} for outcome in failed(job, "")])
+    kind = type(make_task(grid.cells[0].spec.task))
+    sample = kind.sample
+    monkeypatch.setattr(kind, "sample", lambda self, n, split, seed=0: replace(
+        batch := sample(self, n, split, seed), labels=batch.labels.flip(0)))  # fmt: skip
+    for run in (interp.sweep, estimate):
+        with pytest.raises(
+            InterpError, match=r"has runs of task histogram with other inputs or labels than it has now"
+        ):
+            run(grid, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / FILE).read_text().splitlines()]
+    older = [json.dumps({name: value for name, value in line.items() if name != "inputs"}) for line in lines]
+    (tmp_path / FILE).write_text("\n".join(older) + "\n")
+    assert len(interp.sweep(grid, tmp_path, workers=1, progress=False)) == 2
 
 
 @pytest.mark.slow
