@@ -115,7 +115,7 @@ def ablate(
     `ablate_heads` takes all single heads, all pairs or all groups of heads.
     inputs: what is measured (default: the task's test inputs). reference: the inputs for means and resampling
     (default: the training inputs). seed: for drawing the resampled inputs.
-    model: or a list of models of one spec; the table has a column seed then.
+    model: or a list of models of one spec; the table has a column seed then (their places, if seeds are equal).
     Columns parts, mode, accuracy, change (of the accuracy), loss (in nats; NaN if answers have no loss).
     Raises InterpError for parts that the model does not have. Source: Wang et al. 2022; Chan et al. 2022.
 

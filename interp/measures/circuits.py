@@ -154,8 +154,8 @@ def singular_values(model: Model, matrix: str | Sequence[str] | None = None) -> 
     matrix: one or several of "head 0.3 QK", "head 0.3 OV" (or "0.3 OV"), "MLP 0 in", "MLP 0 out", "embedding" (W_E),
     "unembedding" (W_U), and, for a readout with neurons, "W1" (into the neurons) and "W2" (out of them; Behrens et al.
     2024). The result has .vectors: U and V of each matrix. "QK", "OV", "W_in" and "W_out" name those of all heads or
-    MLPs; "W_E" and "W_U" are known, too. The gains of norms before attention are folded in, as in `factors`; those
-    before MLPs are not. Raises InterpError for unknown names, and UnsupportedError for linear mixing.
+    MLPs; "W_E" and "W_U" are known, too. The gains of norms before attention, and their centering, are folded in, as in
+    `factors`; those before MLPs are not. Raises InterpError for unknown names, and UnsupportedError for linear mixing.
 
     Example:
 

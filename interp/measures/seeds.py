@@ -36,11 +36,16 @@ def subjects_of(model: Models) -> list[Subject]:
 
 
 def by_seed(model: Models, subjects: Sequence[Subject], tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the table of one model, or those of several as one, with a first column seed."""
+    """Return the table of one model, or those of several as one, with a first column seed.
+
+    Where two have the same seed, as models of other libraries, whose seed is not known, each has its place in the list.
+    """
     if not isinstance(model, Sequence):
         return tables[0]
-    rows = [table.assign(seed=subject.task_model.seed) for subject, table in zip(subjects, tables)]
-    joined = pd.concat(rows, ignore_index=True)
+    seeds = [subject.task_model.seed for subject in subjects]
+    if len(set(seeds)) < len(seeds):
+        seeds = list(range(len(seeds)))
+    joined = pd.concat([table.assign(seed=seed) for seed, table in zip(seeds, tables)], ignore_index=True)
     return joined[["seed", *(name for name in joined if name != "seed")]]
 
 

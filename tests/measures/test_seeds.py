@@ -60,6 +60,14 @@ def test_seeds_that_run_one_after_the_other(name: str) -> None:
     check_as_alone(partial(measure, inputs=inputs, reference=inputs), of_spec("languages/parity-learned", 2))
 
 
+def test_models_of_one_seed_are_told_apart_by_their_place() -> None:
+    """As those of other libraries, of which no seed is known."""
+    models = of_spec("count01/minimal", 2)
+    models[1].seed = models[0].seed
+    found = interp.ablate(models, inputs=models[0].task.sample(20, seed=0)).to_frame()
+    assert found["seed"].unique().tolist() == [0, 1]
+
+
 @pytest.mark.slow
 def test_figures_draw_the_mean_over_seeds() -> None:
     models = [interp.load(f"count01/paper/seed-{seed}") for seed in (0, 1)]

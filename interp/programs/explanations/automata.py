@@ -247,7 +247,7 @@ def sentence(found: Learned) -> str:
     if found.different:
         which = "one of them," if found.different == 1 else f"{found.different:,} of them, such as"
         doubt = "it may not be an input" if found.different == 1 else "they may not be inputs"
-        wrong = f" It is wrong on {which} {found.example!r}{f' ({doubt} of the task)' * unsure}."
+        wrong = f" The model is wrong on {which} {found.example!r}{f' ({doubt} of the task)' * unsure}."
     if found.model is None:
         shorter = ""
         if found.shorter is not None:
@@ -256,7 +256,7 @@ def sentence(found: Learned) -> str:
         right = f" The smallest with the right answers has {task_states}." if task_states else ""
         return (
             f"No automaton of at most {words.counted(found.most_states, 'state')} gives the model's answers on "
-            f"{every}{shorter}.{right}{wrong.replace('It is', 'The model is')}"
+            f"{every}{shorter}.{right}{wrong}"
         )
     if found.model.states == 1:
         other = f" The task's own automaton has {task_states}." if task_states and found.different else ""

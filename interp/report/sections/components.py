@@ -50,6 +50,8 @@ def describe_largest(values: Float[Tensor, "reads components"], inputs: Populati
 
 def sentence(found: Attribution, inputs: Population, word: Callable[[int], str]) -> str:
     """Return a sentence on the part that adds most, for each right answer if they are few, or for all together."""
+    if not bool((found.centered.abs() > ROUNDING).any()):
+        return "Each part adds the same to every input."
     answers = found.classes.unique().tolist()
     by_answer: list[tuple[list[int], str]] = []
     for index in answers if 2 <= len(answers) <= MOST_SAID else [None]:

@@ -48,7 +48,7 @@ def test_a_model_that_is_an_automaton_of_another_language() -> None:
     assert (found.model.states, found.different, found.example) == (2, 126, "0")
     assert str(found) == (
         "On every string of 1 to 6 symbols (126), the model is an automaton of 2 states. The task's own has 2 states. "
-        "It is wrong on 126 of them, such as '0'."
+        "The model is wrong on 126 of them, such as '0'."
     )
     assert found.model.accepts("0") is True
     assert found.task.accepts("0") is False
@@ -91,13 +91,14 @@ CASES = {
         "On every string of 1 to 4 symbols (30), the model is an automaton of 2 states, the task's own."),
     "one error": (Learned(one(5), None, one(2), 4, 30, 1, "01", 64, 0.0),
         "On every string of 1 to 4 symbols (30), the model is an automaton of 5 states. The task's own has 2 states. "
-        "It is wrong on one of them, '01'."),
+        "The model is wrong on one of them, '01'."),
     "one error, perhaps on no input": (Learned(one(5), None, one(2), 4, 30, 1, "01", 64, 0.0, inferred=True),
         "On every string of 1 to 4 symbols (30 strings, inputs of the task or not), the model is an automaton of 5 "
-        "states. The task's own has 2 states. It is wrong on one of them, '01' (it may not be an input of the task)."),
+        "states. The task's own has 2 states. The model is wrong on one of them, '01' (it may not be an input of the "
+        "task)."),
     "constant": (Learned(one(1), None, one(2), 4, 30, 15, "1", 64, 0.0),
         "On every string of 1 to 4 symbols (30), the model gives one answer, no. The task's own automaton has 2 "
-        "states. It is wrong on 15 of them, such as '1'."),
+        "states. The model is wrong on 15 of them, such as '1'."),
     "random": (Learned(None, one(9, 3), one(2), 4, 30, 16, "0", 64, 0.0),
         "No automaton of at most 64 states gives the model's answers on every string of 1 to 4 symbols (30); on every "
         "string of 1 to 3 symbols one of 9 states does. The smallest with the right answers has 2 states. The model is "
@@ -106,7 +107,7 @@ CASES = {
         "No automaton of at most 1 state gives the model's answers on every string of 1 symbol (2)."),
     "only the task is large": (Learned(one(2), None, None, 4, 30, 3, "0", 64, 0.0),
         "On every string of 1 to 4 symbols (30), the model is an automaton of 2 states. The task's own has more than "
-        "64. It is wrong on 3 of them, such as '0'."),
+        "64. The model is wrong on 3 of them, such as '0'."),
 }  # fmt: skip
 
 

@@ -66,6 +66,14 @@ def test_a_part_that_leads_for_every_answer_is_named_once(second: str) -> None:
     assert said == f"{beyond}{once if second == 'MLP 0' else apart}"
 
 
+def test_parts_that_add_the_same_to_every_input_do_not_lead() -> None:
+    found = Mock(
+        centered=torch.tensor([[0.0, 1e-9], [1e-9, 0.0]]), classes=torch.tensor([0, 1]),
+        parts=pd.DataFrame({"component": ["embedding", "MLP 0"]}),
+    )  # fmt: skip
+    assert sentence(found, Mock(exact=True), ("no", "yes").__getitem__) == "Each part adds the same to every input."
+
+
 def test_a_single_output_has_no_rival() -> None:
     _, report = one_section("languages/parity", "components")
     assert "Take the output (its negative where the right answer needs it below 0). This is a sum" in report.html()
