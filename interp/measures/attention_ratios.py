@@ -63,8 +63,8 @@ def attention_ratios(
     inputs: where the ratios are measured if they are not the same in every input (default: 200 test inputs). tokens:
     the three tokens (default: those that the task counts). at: the query token, or "first", "last" or "all" positions
     at which answers are read (default: where the task's are). C: as in head_metrics. category: successful, mixed or
-    failed, by s-acc. model: or a list of models of one spec; the table has a column seed then (their places, if seeds are equal).
-    Source: Zsámboki et al. 2025, section 5.3, Figure 5.
+    failed, by s-acc. model: or a list of models of one spec; the table has a column seed then
+    (their places, if seeds are equal). Source: Zsámboki et al. 2025, section 5.3, Figure 5.
 
     Example:
 

@@ -30,8 +30,8 @@ RESULT_COLUMNS = (
 )  # fmt: skip
 """In this order: seed; accuracy after the last epoch and best over all epochs (0 to 1, on the task's validation data
 or, if it has none, 1,000 test inputs); mean training loss of the last epoch (nats); epochs; engine and device; seconds
-of wall time and of CPU time (divided by the number of runs that train together); error, or ""; file of the curve; spec id;
-host name; end time (UTC). Tables also have version.* of the libraries and spec.* fields of the spec."""
+of wall time and of CPU time (divided by the number of runs that train together); error, or ""; file of the curve; spec
+id; host name; end time (UTC). Tables also have version.* of the libraries and spec.* fields of the spec."""
 
 Key = tuple[str, int]
 """Spec id and seed, which identify a run."""

@@ -90,6 +90,6 @@ def test_strings_outside_the_proof_are_named(short_majority: interp.TaskModel) -
     (said,) = [one.text for one in report.said if "an automaton of" in one.text]
     assert said.startswith("On every string of 1 to 5 symbols (62 strings, inputs of the task or not), the model is")
     assert said.endswith(
-        "The model is wrong on 10 of them, such as 'aabbb' (they may not be inputs of the task). None of these is one of "
-        "the inputs on which the model is proved right (every input of task automaton-short-majority)."
+        "The model is wrong on 10 of them, such as 'aabbb' (they may not be inputs of the task). None of these is one "
+        "of the inputs on which the model is proved right (every input of task automaton-short-majority)."
     )
