@@ -259,8 +259,8 @@ def read_in_turn(
     with values of other rows unless only these parts read more than it says; and then where variables are those of
     other inputs, too (see programs.moved_rows). This is not done again for a program that an earlier reading gave.
     The looser reading leaves out parts that matter only when their values come from other positions. If programs were
-    found but none is the model's, a third reading, as loose, describes these parts as well. found: what came of the
-    readings so far; the caller adds to it.
+    found but none is the model's, a third reading, as loose, describes these parts as well, unless the last program
+    left no room for more constants. found: what came of the readings so far; the caller adds to it.
     """
     batch = population.batch
     reads = max(1.0, float(subject.read_mask(batch[:100]).sum()) / len(batch[:100]))
@@ -290,7 +290,7 @@ def read_in_turn(
         on = described_on(population, n, len(rows) - n)
         reading = decompile(Running.of(subject, rows), steps.check, strict)
         yield from anew(reading, on)
-    if any(explanation.level == "imitated" for explanation in found):
+    if any(explanation.level == "imitated" for explanation in found) and may_grow(found[-1], before[-1]):
         running = reading.running.original
         matter = used(running, reading.kinds, steps.check, pairs=reading.pairs)
         if matter != reading.matter:
@@ -301,13 +301,24 @@ def may_be_finer(found: Explanation, program: Program | None) -> bool:
     """Whether parts are described anew, so that no answer is lost: where the program is not the model's, or gives too
     few answers.
 
-    Finer programs had about twice as many constants. So after one that holds sums, or loses answers, one is tried only
-    if the first has at most half as many constants as a program with sums may have (see MOST_SUMS).
+    After one that loses answers, only if it leaves room (see `may_grow`), even if it holds no sums.
     """
-    short = program is not None and 2 * program.constants <= size_of(found) // MOST_SUMS
+    if program is None:
+        return False
     if found.level == "imitated":
-        return short or (program is not None and not program.fitted)
-    return short and found.listing.startswith(GIVES)
+        return may_grow(found, program)
+    return has_room(found, program) and found.listing.startswith(GIVES)
+
+
+def may_grow(found: Explanation, program: Program) -> bool:
+    """Whether a program of finer, or of more, descriptions may be tried after one that imitates."""
+    return has_room(found, program) or not program.fitted
+
+
+def has_room(found: Explanation, program: Program) -> bool:
+    """Whether twice as many constants, as finer programs had, are no more than a program with sums may have (see
+    MOST_SUMS)."""
+    return 2 * program.constants <= size_of(found) // MOST_SUMS
 
 
 def may_move(found: Explanation) -> bool:

@@ -173,11 +173,15 @@ def test_moved_rows_are_for_refuted_variables_without_sums() -> None:
     assert not engine.may_move(replace(found, variables=roles["refuted"], program=sums))
 
 
-@pytest.mark.parametrize(("level", "n"), [("explained", 2), ("imitated", 3)])
+@pytest.mark.parametrize(
+    ("level", "room", "n"), [("explained", True, 2), ("imitated", True, 3), ("imitated", False, 2)]
+)
 def test_parts_that_the_looser_reading_leaves_out_come_last(
-    level: str, n: int, monkeypatch: pytest.MonkeyPatch
+    level: str, room: bool, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a program that is not the model's, all parts are read that matter only with values of other positions."""
+    """After a program that is not the model's, all parts are read that matter only with values of other positions,
+    unless it has too many constants for more of them."""
+    monkeypatch.setattr(engine, "may_grow", lambda found, program: room)
     model = interp.compile(ENDS, decoys=1)
     subject = Subject.of(model)
     found = [replace(interp.explain(model), level=level)]
@@ -216,6 +220,7 @@ def test_a_finer_reading_follows_one_that_is_imitated(
     fitted = replace(program, steps=(*program.steps, Sums("sums", (), (), (0.0,))))
     assert engine.may_be_finer(replace(found[0], parameters=1), program)
     assert [engine.may_be_finer(replace(found[0], parameters=n), fitted) for n in (1, 10**6)] == [False, True]
+    assert [engine.may_grow(replace(found[0], parameters=n), fitted) for n in (1, 10**6)] == [False, True]
     finer = (True, not shown)
     assert read == [(True, False, False), (True, *finer), (False, False, False), (False, *finer)][: 4 if other else 3]
     now = quantize.enough_of(0.999, finer=True), quantize.enough_of(1.0, finer=False)
