@@ -232,16 +232,21 @@ class Explanation:
             return replace(self, proved=prove(subject, self.program))
 
     def to_frame(self, what: str = "parts") -> pd.DataFrame:
-        """Return one row per part; "variables": one per variable of the program; "pairs": one per two variables.
+        """Return one row per part; "variables": one per variable of the program; "pairs": one per two variables;
+        "edges": one per edge along which a part reads in the program, while next to none of the model's answers depend
+        on it, with the share that stays if what it carries is taken from elsewhere.
 
         Of variables: places, what each is, and the interchange intervention accuracy on the cases in which the
         program's answer changes and on those in which it stays, with n and 95% interval; undecided: in which share of
         those tried two of the program's answers have the same sum; verdict: whether the model is shown to compute with
         it, or not to ("refuted"), or too few cases tell. Raises InterpError for anything else.
         """
-        check_one_of("table of an explanation", what, ("parts", "variables", "pairs"))
+        check_one_of("table of an explanation", what, ("parts", "variables", "pairs", "edges"))
         if what == "parts":
             return pd.DataFrame([asdict(role) for role in self.parts], columns=COLUMNS)
+        if what == "edges":
+            idle = [(one.reader, one.way, ", ".join(one.sources), one.left) for one in self.less]
+            return pd.DataFrame(idle, columns=["part", "side", "reads", "left"])
         if what == "pairs":
             pairs = [dict(zip(("variable", "other"), p.variables)) | p.interchange.row() for p in self.pairs]
             return pd.DataFrame(pairs)
@@ -368,6 +373,8 @@ WAYS = {
 """Which part reads, and on which side of a head."""
 LISTED = 9
 """Most parts at their means that are named."""
+MOST_EDGES = 9
+"""Most edges on which next to nothing depends that are named."""
 
 
 def summary(found: Explanation, apart: bool = False) -> str:
@@ -590,6 +597,8 @@ def _reads_less(found: Explanation) -> list[str]:
     carried = any(len(variable.places) > 1 and said & {*variable.places} for variable in found.variables)
     places = ", and all that carries the same," if carried else ""
     read = f"{where}, {words.joined(reads)}, but"
+    if len(reads) > MOST_EDGES:
+        read, this = f"{where}, parts read along {len(reads)} edges (in the table of edges), but", "any one of them"
     if least == 1:
         return [f"{read} no answer changes with {this}{places} taken from elsewhere."]
     return [

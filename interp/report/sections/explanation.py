@@ -13,7 +13,7 @@ from interp.programs.explanations import Explanation, automata, explain_subject
 from interp.programs.explanations.automata import STRINGS, Learned, LearnedAutomaton, learn_automaton
 from interp.programs.explanations.bench import STEPS_PER_SECOND
 from interp.programs.explanations.engine import FEWEST, MOST, WORK, work
-from interp.programs.explanations.explanation import how, imitated, numbered, shipped, steps_of, summary
+from interp.programs.explanations.explanation import MOST_EDGES, how, imitated, numbered, shipped, steps_of, summary
 from interp.programs.explanations.findings import STATUSES, svg
 from interp.programs.explanations.strings import Strings
 from interp.programs.words import answer_words
@@ -100,6 +100,15 @@ def make(study: Study, report: Report) -> None:
             "the variable's value from another input, in the program and in all its places in the model, how often "
             "both answer the same, where the program's answer changes and where it stays. shown: at least 0.95 "
             "of both, with the lower end of the 95% interval at 0.9 or more. pairs: base and source.",
+        )
+    if len(explanation.less) > MOST_EDGES:
+        report.add_table(
+            "explanation_edges",
+            explanation.to_frame("edges"),
+            "Edges along which parts read in the program, although next to none of the model's answers depend on them. "
+            "side: of a head, its queries, keys or values. left: the share of the model's answers that stay if what "
+            "one edge carries, and all that carries the same, is taken from other inputs, or other positions.",
+            {"left": words.share},
         )
     rows = [(words.joined(group.parts), "stand in for each other", group.left) for group in explanation.stand_ins]
     rows += [(words.joined(group.parts), "cancel", group.left) for group in explanation.cancelling]

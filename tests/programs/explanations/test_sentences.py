@@ -10,7 +10,7 @@ from interp.errors import InterpError
 from interp.measures.interchange import Cases, Interchange
 from interp.programs.explanations import Rule, forms
 from interp.programs.explanations.bench import Setting
-from interp.programs.explanations.explanation import TABLE, Explanation, Level, how, summary
+from interp.programs.explanations.explanation import MOST_EDGES, TABLE, Explanation, Level, how, summary
 from interp.programs.explanations.findings import (
     AT_ITS_MEANS,
     Agreement,
@@ -227,6 +227,18 @@ def test_what_next_to_no_answer_follows_from_is_said() -> None:
     elsewhere = replace(of_two, places=("head 0.0", "head 0.1"))
     assert f"{said} taken from elsewhere" in replace(one, variables=(elsewhere,)).sentence
     assert "By their descriptions, MLP 0 reads the token, but" in replace(FOUND, less=(token,)).sentence
+
+
+def test_many_edges_on_which_next_to_nothing_depends_are_counted() -> None:
+    edges = [ReadsLess(f"head 1.{n}", "key", ("token", "head 0.0"), 1.0) for n in range(MOST_EDGES + 1)]
+    found = replace(by_program("explained", variable("head 0.0", (100, 100))), less=tuple(edges))
+    said = (
+        f"In the program, parts read along {MOST_EDGES + 1} edges (in the table of edges), but no answer changes with"
+    )
+    assert f"{said} any one of them taken from elsewhere." in found.sentence
+    assert len(found.to_frame("edges")) == MOST_EDGES + 1
+    assert found.to_frame("edges").iloc[0].to_list() == ["head 1.0", "key", "token, head 0.0", 1.0]
+    assert "the keys of head 1.0 read the token and head 0.0" in replace(found, less=tuple(edges[:MOST_EDGES])).sentence
 
 
 def test_what_too_few_cases_tell_is_left_open() -> None:
