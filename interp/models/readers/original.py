@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.errors import CheckpointError, InterpError, short
 from interp.models.architecture.answers import with_others
@@ -45,6 +45,7 @@ def check_original(model: HookedTransformer, reading: Conversion, subject: Subje
         try:
             pair = Pair(model, original(), subject, reading.skipped)
             outcome = pair.difference()
+            rounded = rounded_buffer(pair.original)
         except Differs:
             raise
         except Exception as error:  # code of somebody else may raise anything
@@ -53,7 +54,7 @@ def check_original(model: HookedTransformer, reading: Conversion, subject: Subje
             continue
         partly = pair.has_one_output and subject is not None and subject.read_at == "all"
         note = "The original has one output for each row, so only this one was compared."
-        return Checked(check_same(outcome), notes=(note,) if partly else ())
+        return Checked(check_same(outcome, rounded), notes=(note,) if partly else ())
     return Checked(None, reasons[0] if reasons else "")
 
 
@@ -155,13 +156,26 @@ class Pair:
         return picked
 
 
-def check_same(compared: tuple[Comparison, Tensor]) -> Comparison:
+def rounded_buffer(module: Any) -> str:
+    """Say which buffer of a module was rounded with its weights, such as the frequencies of rotary positions, which
+    transformers keeps in float32 if it loads the model in half precision itself."""
+    halves = (torch.float16, torch.bfloat16)
+    buffers = module.named_buffers() if isinstance(module, nn.Module) else ()
+    for name, buffer in buffers:
+        if buffer.dtype in halves:
+            kind = str(buffer.dtype).removeprefix("torch.")
+            return f", whose buffer {name} was rounded to {kind}, too (give the model in float32, or as it was loaded)"
+    return ""
+
+
+def check_same(compared: tuple[Comparison, Tensor], more: str = "") -> Comparison:
     """Return a comparison. Raises CheckpointError, with the input, the position and both values, if logits differ."""
     apart, tokens = compared
     if not apart.same:
         raise CheckpointError(
-            f"the converted model differs from the original: on tokens {tokens[apart.at[0]].tolist()} at position "
-            f"{apart.at[1]}, output {apart.at[2]} is {apart.ours:.6g}; the original's is {apart.theirs:.6g} ({apart})"
+            f"the converted model differs from the original{more}: on tokens {tokens[apart.at[0]].tolist()} at "
+            f"position {apart.at[1]}, output {apart.at[2]} is {apart.ours:.6g}; the original's is {apart.theirs:.6g} "
+            f"({apart})"
         )
     return apart
 

@@ -99,6 +99,16 @@ def test_rounding_in_the_original_refuses_no_conversion(dtype: str | None) -> No
         interp.check_conversion(lambda rows: made(rows).logits.bfloat16(), model)
 
 
+def test_frequencies_that_were_rounded_with_the_weights_are_named() -> None:
+    """transformers keeps them in float32 if it loads a model in half precision."""
+    made = original("llama")
+    for parameter in made.parameters():
+        parameter.data = parameter.data.bfloat16().float() * 3
+    ids = {"a": 0, "b": 1, "c": 2}
+    with pytest.raises(CheckpointError, match=r"buffer model\.rotary_emb\.inv_freq was rounded to bfloat16, too"):
+        interp.load(made.to(torch.bfloat16), task=Majority(), tokens=ids)
+
+
 @pytest.mark.parametrize(("activation", "name"), [(torch.tanh, "tanh"), (torch.nn.GELU("tanh"), r"GELU\(.*'tanh'\)")])
 def test_an_activation_that_is_not_supported_is_named(activation: Any, name: str) -> None:
     made = Encoder(True, "relu", True)
