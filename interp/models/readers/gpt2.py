@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from interp.errors import CheckpointError
+from interp.errors import CheckpointError, first_few
 from interp.models.architecture.settings import AS_IN_CONFIG, BY_NAME, assumptions, complete
 from interp.models.readers.base import (
     NO_FACTOR,
@@ -30,6 +30,8 @@ from interp.models.readers.sources import hugging_face
 BIASES = ("attn.c_attn.bias", "attn.c_proj.bias", "mlp.c_fc.bias", "mlp.c_proj.bias")
 NORM_BIASES = ("ln_1.bias", "ln_2.bias", "ln_f.bias")
 BUFFERS = ("attn.bias", "attn.masked_bias", "rotary_emb.inv_freq")
+NANO = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size", "bias", "dropout")
+"""The fields of nanoGPT's model_args."""
 SETTINGS = dict.fromkeys(BY_NAME, AS_IN_CONFIG) | {
     "n_heads": "the number of heads, if the file does not contain it",
     "act_fn": "the activation: relu, gelu, gelu_new or silu",
@@ -96,6 +98,9 @@ def _read_linear(source: Source, settings: Mapping[str, Any]) -> Conversion:
     filled = complete(tensors, {**settings, **fields}, source.where, ask=())
     fields = {name: value for name, value in filled.fields.items() if name != "dtype" or name in settings}
     notes: tuple[str, ...] = (assumptions(config.assumed | filled.assumed), NO_FACTOR)
+    unknown = [str(name) for name in source.config if name not in (*NANO, *SETTINGS)]
+    if nano and unknown and "n_embd" in source.config:
+        notes += (f"Of its settings, nanoGPT does not have {first_few(unknown)}, which were not read.",)
     if source.config.get("bias") is not False:  # nanoGPT's setting
         norms = () if fields["normalization_type"] == "RMS" else NORM_BIASES
         notes += no_biases(source, *BIASES, *norms)

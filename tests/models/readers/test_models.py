@@ -216,6 +216,11 @@ def test_a_nanogpt_checkpoint_has_the_same_logits(bias: bool, tmp_path: Path) ->
     torch.save(saved | {"model_args": args | {"dropout": 0.0}, "optimizer": {"state": {}}}, tmp_path / "ckpt.pt")
     reading = read(tmp_path / "ckpt.pt")
     assert reading.format == "nanoGPT checkpoint"
+    assert "which were not read" not in " ".join(reading.notes)
+    torch.save(saved | {"model_args": args | {"activation": "relu", "rotary": False}}, tmp_path / "other.pt")
+    assert "nanoGPT does not have activation, rotary, which were not read" in " ".join(
+        read(tmp_path / "other.pt").notes
+    )
     assert compared(stock_model(read_config(reading.fields), reading.tensors), nano).difference < 1e-5
     torch.save(nano.state_dict(), tmp_path / "bare.pt")  # as minGPT and many scripts save
     with pytest.raises(InterpError, match="number of heads"):
