@@ -37,13 +37,11 @@ if TYPE_CHECKING:
 class Converted:
     """A converted model with its task.
 
-    compared: its logits and the original's; None if the original could not be run. notes: what was assumed, if nothing
-    bore it out, or what the original does that its config does not say. doubtful: whether answers may differ from the
-    original's.
+    notes: what was assumed, if nothing bore it out, or what the original does that its config does not say. doubtful:
+    whether answers may differ from the original's.
     """
 
     subject: Subject
-    compared: Comparison | None
     notes: tuple[str, ...]
     doubtful: bool = False
 
@@ -69,7 +67,7 @@ def convert(
     if isinstance(source, HookedTransformer):
         if given is not None:
             raise InterpError(f"{of_type(source)} already has a config: leave out config=")
-        return Converted(Subject.external(source, task, tokens, outputs, padding), None, ())
+        return Converted(Subject.external(source, task, tokens, outputs, padding), ())
     reading = read(source, given)
     tokens = tokens if tokens is not None else tokens_of(reading, known)
     if reading.blocks is not None:
@@ -89,7 +87,7 @@ def convert(
         doubts.append("There is no output layer: the embedding is taken for it (tied).")
     if checked.why:
         notes += (f"It was not compared with its original: {checked.why}.",)
-    return Converted(subject, checked.comparison, (*notes, *doubts), checked.comparison is None or bool(doubts))
+    return Converted(subject, (*notes, *doubts), checked.comparison is None or bool(doubts))
 
 
 def skipped_token(reading: Conversion, task: Task, tokens: Mapping[str, int] | None) -> list[str]:
