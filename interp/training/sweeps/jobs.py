@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from interp.models.spec import ModelSpec
+from interp.models.spec import ModelSpec, TaskRef
 from interp.training.sweeps.grid import Grid
 from interp.training.sweeps.table import Key, Row
 
@@ -87,22 +87,28 @@ def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu", keep: bool
 
 
 def hashes_of_inputs(grid: Grid) -> dict[str, str]:
-    """Return, for each spec id of a grid, a hash of some inputs of its task and their labels, which says whether the
-    file of a user's own task was changed."""
+    """Return, for each spec id of a grid, the hash of its task's inputs; see `hash_of_inputs`."""
+    by_task = {task.model_dump_json(): task for task in (cell.spec.task for cell in grid.cells)}
+    hashes = {name: hash_of_inputs(task) for name, task in by_task.items()}
+    return {cell.spec.id: hashes[cell.spec.task.model_dump_json()] for cell in grid.cells}
+
+
+def hash_of_inputs(ref: TaskRef) -> str:
+    """Hash some inputs of a task and their labels, which says whether the file of a user's own task was changed.
+
+    "" for a task that cannot draw any: its runs fail, and say why.
+    """
     from interp.tasks import make_task
 
-    hashes: dict[str, str] = {}
-    for cell in grid.cells:
-        name = cell.spec.task.model_dump_json()
-        if name not in hashes:
-            task, found = make_task(cell.spec.task), hashlib.sha256()
-            for split in task.splits:
-                batch = task.sample(HASHED, split, seed=0)
-                for numbers in (batch.tokens, batch.lengths, batch.labels):
-                    found.update(repr(numbers.tolist()).encode())
-            hashes[name] = found.hexdigest()
-        hashes[cell.spec.id] = hashes[name]
-    return hashes
+    task, found = make_task(ref), hashlib.sha256()
+    try:
+        for split in task.splits:
+            batch = task.sample(HASHED, split, seed=0)
+            for numbers in (batch.tokens, batch.lengths, batch.labels):
+                found.update(repr(numbers.tolist()).encode())
+    except Exception:  # code of somebody else may raise anything
+        return ""
+    return found.hexdigest()
 
 
 def run_job(job: Job) -> list[Outcome]:

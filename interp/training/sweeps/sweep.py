@@ -145,7 +145,7 @@ def _check_specs(folder: Path, grid: Grid, rows: Mapping[Key, Row]) -> None:
                 f"{folder} has runs of another grid: {field} was {old.get(field)!r}, now {new.get(field)!r}; choose "
                 "another folder"
             )
-        if spec is not None and row.get("inputs", hashes[spec.id]) != hashes[spec.id]:
+        if spec is not None and not row["error"] and row.get("inputs", hashes[spec.id]) != hashes[spec.id]:
             raise InterpError(
                 f"{folder} has runs of task {spec.task.name} with other inputs or labels than it has now; choose "
                 "another folder"
