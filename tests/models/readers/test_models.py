@@ -99,7 +99,7 @@ def test_rounding_in_the_original_refuses_no_conversion(dtype: str | None) -> No
         interp.check_conversion(lambda rows: made(rows).logits.bfloat16(), model)
 
 
-def test_frequencies_that_were_rounded_with_the_weights_are_named() -> None:
+def test_frequencies_rounded_with_the_weights_are_named() -> None:
     """transformers keeps them in float32 if it loads a model in half precision."""
     made = original("llama")
     for parameter in made.parameters():
