@@ -181,6 +181,7 @@ def source(program: Program) -> str:
         more, call = step.python(name.upper(), names | read if isinstance(step, Table) else names, shown)
         names[step.name], shown[step.name] = name, step.shown(shown)
         what = f"{step.part}: {step_words(program, step)}" if step.part else step_words(program, step)
+        what = " ".join(what.split())  # a comment ends with its line
         body += [f"    # {what[0].upper()}{what[1:]}.", f"    {name} = {call}"]
         constants += more
         calls.append(call)

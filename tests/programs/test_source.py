@@ -11,6 +11,7 @@ from plain_python import function as run
 from shared.random_programs import random_program
 
 import interp
+from interp.programs import task
 from interp.programs.language import NEVER, Head, Linear, Normed, Program, Sums, Table
 from interp.programs.source import source
 from interp.programs.words import answer_words, parts_words, step_words
@@ -243,3 +244,14 @@ def test_numbers_in_python_and_in_words() -> None:
         "(normalized) there and one over the token at its own position and reads the position",
         "makes 2 weighted sums over the value of h and the token, or 0 where they are negative",
     ]
+
+
+def test_a_part_with_a_line_break_stays_in_its_comment() -> None:
+    """A program from a file may name parts as it likes."""
+    program = task.ENDS
+    head = next(step for step in program.steps if isinstance(step, Head))
+    odd = replace(head, part="head 0.0\n    raise SystemExit\n    #")
+    steps = tuple(odd if one is head else one for one in program.steps)
+    names: dict[str, Any] = {}
+    exec(source(replace(program, steps=steps)), names)
+    assert names["answer"](list("aaa")) == program(list("aaa"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,13 @@ class Quantity:
 
     @classmethod
     def from_json(cls, setting: Setting, data: list[Any]) -> Quantity:
-        return cls(setting, str(data[0]), tuples(data[1:]))
+        """Make a quantity from plain data. Raises ValueError for text in the place of a number."""
+        found = cls(setting, str(data[0]), tuples(data[1:]))
+        parameters = [*signature(KINDS[found.kind].values).parameters.values()][1:]
+        for parameter, argument in zip(parameters, found.arguments):
+            if parameter.annotation in (int, "int") and type(argument) is not int:
+                raise ValueError(f"{parameter.name} is no whole number")
+        return found
 
 
 def _leaves(argument: Any) -> int:

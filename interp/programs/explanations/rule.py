@@ -115,4 +115,13 @@ class Rule(RuleData):
             raise InterpError(f"{quoted(str(data)[:60])} is not a rule") from None
         if rule.form not in list(FORMS):
             raise InterpError(f"a rule of form {quoted(rule.form)} is not known")
+        if not _numbers([*rest.values()]):  # they are written into the source
+            raise InterpError("the constants of a rule are numbers; this file has others")
         return rule
+
+
+def _numbers(data: Any) -> bool:
+    """Whether data holds nothing but numbers, in lists."""
+    if isinstance(data, list | tuple):
+        return all(map(_numbers, data))
+    return data is None or isinstance(data, int | float)

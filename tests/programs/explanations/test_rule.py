@@ -161,3 +161,15 @@ def test_source_holds_strings_only_as_literals() -> None:
     evil = Setting(("'); import os #", "1"), (), False, ("no", "yes"))
     program = Rule(evil, "table", (Quantity(evil, "own"),), {"entries": [[0, 1]], "default": 0})
     assert program(["'); import os #"], 0) == "yes"
+
+
+@pytest.mark.parametrize("rule", [
+    {"form": "steps", "of": [["count", "a"]], "starts": ["1 or print()"], "answers": [0, 1]},
+    {"form": "all", "of": [["remainder", "a", "2 or print()"]], "values": [[1]]},
+    {"form": "all", "of": [["sum modulo", "2 or print()"]], "values": [[1]]},
+])  # fmt: skip
+def test_text_is_no_number_of_a_rule(rule: dict[str, Any]) -> None:
+    """Numbers are written into the source as they are."""
+    setting = {"vocabulary": ["a", "b"], "marks": [], "causal": True, "answers": ["no", "yes"], "fixed": []}
+    with pytest.raises(interp.InterpError, match="is not a rule|the constants of a rule are numbers"):
+        Rule.from_json({"setting": setting, "rule": rule})
