@@ -171,5 +171,5 @@ def test_source_holds_strings_only_as_literals() -> None:
 def test_text_is_no_number_of_a_rule(rule: dict[str, Any]) -> None:
     """Numbers are written into the source as they are."""
     setting = {"vocabulary": ["a", "b"], "marks": [], "causal": True, "answers": ["no", "yes"], "fixed": []}
-    with pytest.raises(interp.InterpError, match="is not a rule|the constants of a rule are numbers"):
+    with pytest.raises(interp.InterpError, match=r"is not a rule|the constants of a rule are numbers"):
         Rule.from_json({"setting": setting, "rule": rule})
