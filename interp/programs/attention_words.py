@@ -216,11 +216,13 @@ def _weights(scores: Sequence[float], keys: Values, key: str) -> str:
 
 
 def _selected(program: Program, step: Head, queries: Values, keys: Values, least: float) -> str:
-    """Where a head attends if that has a name, else ""; scores within `least` of the largest count as selected."""
-    chosen = [[at for at, score in enumerate(row) if NEVER < score >= max(row) - least] for row in step.scores]
+    """Where a head attends if that has a name, else ""; scores within `least` of the largest count as selected. Of a
+    causal program's later positions, which it never sees, nothing is said."""
+    places = step.query == step.key == "position"
+    seen = [row[: query + 1] if places and program.causal else row for query, row in enumerate(step.scores)]
+    chosen = [[at for at, score in enumerate(row) if NEVER < score >= max(row) - least] for row in seen]
     if not step.query:
         return _fixed(program, step.key, chosen[0], keys)
-    places = step.query == step.key == "position"
     related = _related(program, step, chosen, queries, keys, evenly=not least)
     several = _several_places(chosen, len(keys), evenly=not least) if places else ""
     exceptions = ", from " in related
@@ -251,6 +253,9 @@ def _related(
     relation = relations.short(selected, there, places)
     if relation is None or (queries != keys and relation.kind != "any"):
         return ""
+    held = relations.base(relation.kind, relation.by, *selected.shape) & there
+    if places and 2 * int(held.any(1).sum()) <= int((selected & there).any(1).sum()):
+        return ""  # its exceptions say more
     if relation.kind in ("smaller", "greater", "at most", "at least") and unnamed(keys):
         return ""
     if not evenly and relation.kind not in ("equal", "shift", "sum") and (places or relation.kind != "different"):

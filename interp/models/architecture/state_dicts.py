@@ -64,12 +64,15 @@ def read_mapping(path: str | Path) -> Mapping[Any, Any]:
 
 
 def _damaged(path: Path) -> str | None:
-    """Return the first record of a torch.save file whose checksum is wrong."""
+    """Return the first record of a torch.save file whose checksum is wrong, or that cannot be read as it says."""
     if not zipfile.is_zipfile(path):  # the format before torch 1.6 has none
         return None
-    with zipfile.ZipFile(path) as records:
-        whole = all(record.compress_type == zipfile.ZIP_STORED for record in records.infolist())
-        return records.testzip() if whole else None
+    try:
+        with zipfile.ZipFile(path) as records:
+            stored = all(record.compress_type == zipfile.ZIP_STORED for record in records.infolist())
+            return records.testzip() if stored else "compressed records, which torch.save does not write,"
+    except Exception:  # a hostile file can cause any error in zipfile
+        return "its list of records"
 
 
 def _ends_early(error: Exception) -> bool:

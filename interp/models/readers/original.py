@@ -148,10 +148,9 @@ class Pair:
         def picked(dtype: torch.dtype) -> Tensor:
             logits = run(dtype).cpu()
             logits = logits.reshape(len(tokens), 1, -1) if self.has_one_output else logits
-            chosen = model.ids_before[1] if isinstance(model, TaskModel) else None
-            if chosen is None or not isinstance(model, TaskModel):
+            if not isinstance(model, TaskModel) or model.ids_before[1] is None:
                 return logits
-            return logits[..., with_others(chosen, logits.shape[-1], model.task)]
+            return logits[..., with_others(model.ids_before[1], logits.shape[-1], model.task)]
 
         return picked
 

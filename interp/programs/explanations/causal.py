@@ -376,13 +376,18 @@ def at_means(reading: Reading, roles: dict[Part, PartRole]) -> dict[Part, PartRo
 
 
 def placed(role: PartRole, variables: Sequence[VariableRole]) -> PartRole:
-    """The role of a part that the program does without, but in which one of its variables lives, too."""
+    """The role of a part that the program does without, but in which one of its variables lives, too: a description of
+    its own was not tested in a program."""
     if role.status not in ("not read", *OUT):
         return role
     held = next((held for held in variables if role.part in held.places), None)
     if held is None:
         return role
-    return replace(role, status="stands in" if role.status == "not used" else "explained", like=held.places[0])
+    status, like = "stands in" if role.status == "not used" else "explained", held.places[0]
+    does = f"carries what {like} does, too"
+    return replace(
+        role, status=status, like=like, does=does, brief=does, elsewhere=None, finds_none=None, only_from=None
+    )
 
 
 def variable(program: Program, one: Placed, score: Interchange) -> VariableRole:

@@ -419,8 +419,9 @@ def how(found: Explanation, apart: bool = False, weights: bool = False) -> str:
 
 def steps_of(found: Explanation, short: bool = False, weights: bool = False) -> list[str]:
     """What each group of parts does, and how the answer follows, as sentences. short: all groups, without notes.
-    weights: with those of graded attention."""
-    used = [role for role in found.parts if role.status in USED]
+    weights: with those of graded attention. Parts that the program does without, as another one carries the same, are
+    no steps: that is said apart."""
+    used = [role for role in found.parts if role.status in USED and not role.like]
     groups = grouped({
         role.part: f"{(not weights and role.brief) or role.does}{_from(role)}"
         for role in used if role.status == "explained" and role.does

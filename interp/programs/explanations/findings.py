@@ -250,8 +250,7 @@ def grouped(shown: Sequence[PartRole]) -> list[list[PartRole]]:
 
 def lines(one: PartRole) -> list[str]:
     """Describe a part in wrapped lines."""
-    carries = f"carries what {one.like} does, too" if one.like else ""
-    return textwrap.wrap("what it does is not described" if one.status == "kept" else one.brief or carries, LETTERS)
+    return textwrap.wrap("what it does is not described" if one.status == "kept" else one.brief, LETTERS)
 
 
 def box(
