@@ -53,6 +53,7 @@ from interp.programs.steps import (
     visible,
 )
 from interp.programs.waves import Cosines, Waves
+from interp.support.records import from_plain
 from interp.tasks.batch import Reads, find_first
 
 SCHEMA = 1
@@ -219,10 +220,12 @@ class Program:
         """Read the result of to_json. Raises InterpError for anything else."""
         try:
             data = entries(text, "a program", SCHEMA)
-            steps = tuple(KINDS[entry.pop("kind")](**tuples(entry)) for entry in data.pop("steps"))
-            arguments, words = tuples(data.pop("answer")), data.pop("words")
-            answer = Cosines(**arguments) if "amplitudes" in arguments else Linear(**arguments)
-            return cls(**tuples(data), steps=steps, answer=answer, words={str(a): str(b) for a, b in words.items()})
+            steps = tuple(from_plain(KINDS[entry.pop("kind")], entry) for entry in data.pop("steps"))
+            arguments, words = data.pop("answer"), data.pop("words")
+            answer = from_plain(Cosines if "amplitudes" in arguments else Linear, arguments)
+            kinds = {"vocabulary": Values, "length": int, "causal": bool, "read": str, "pad": str | None}
+            rest = {name: from_plain(kinds[name], value, name) for name, value in data.items()}
+            return cls(**rest, steps=steps, answer=answer, words={str(a): str(b) for a, b in words.items()})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise misread("a program", error) from None
 

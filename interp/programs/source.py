@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import keyword
 from collections.abc import Sequence
 from typing import Any
 
@@ -223,8 +225,9 @@ def _one_place(head: Head) -> bool:
 
 def _name(name: str, taken: set[str]) -> str:
     """A variable's name in Python."""
-    identifier = "".join(letter if letter.isalnum() else "_" for letter in name.lower()).strip("_") or "v"
-    identifier = f"v_{identifier}" if identifier[0].isdigit() or identifier in TAKEN else identifier
+    identifier = "".join(letter if f"v{letter}".isidentifier() else "_" for letter in name.lower()).strip("_") or "v"
+    known = identifier in TAKEN or hasattr(builtins, identifier) or keyword.iskeyword(identifier)
+    identifier = f"v_{identifier}" if known or not identifier.isidentifier() else identifier
     while identifier in taken:
         identifier += "_"
     return identifier

@@ -5,6 +5,7 @@ This module imports neither torch nor pandas, so that a sweep can read ten thous
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import (
@@ -15,6 +16,7 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     StrictStr,
+    TypeAdapter,
     ValidationError,
     field_serializer,
     field_validator,
@@ -61,6 +63,20 @@ def _sentences(kind: type[BaseModel], error: ValidationError) -> list[str]:
             message = item["msg"].removeprefix("Value error, ")
             sentences.append(f"{where} = {quoted(item['input'])}: {message[0].lower()}{message[1:]}")
     return sentences
+
+
+def from_plain(kind: Any, data: Any, name: str = "") -> Any:
+    """Make a value of a type, such as a dataclass, from plain data, with lists for tuples. name: of what it is an
+    entry. Raises ValueError, in one sentence, for data of other types."""
+    try:
+        return _adapter(kind).validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join([name] * bool(name) + [short(part) for part in first["loc"]]) or kind.__name__
+        raise ValueError(f"{where} = {quoted(first['input'])}: {first['msg']}") from None
+
+
+_adapter = cache(TypeAdapter[Any])
 
 
 def sorted_pairs(value: Any) -> tuple[tuple[str, Any], ...]:

@@ -255,3 +255,12 @@ def test_a_part_with_a_line_break_stays_in_its_comment() -> None:
     names: dict[str, Any] = {}
     exec(source(replace(program, steps=steps)), names)
     assert names["answer"](list("aaa")) == program(list("aaa"))
+
+
+@pytest.mark.parametrize("name", ["if", "not", "max", "len", "range", "sum", "x²", "2", "None", "answer", "found"])
+def test_steps_may_be_called_as_python_s_own_words(name: str) -> None:
+    head = Head(name, "", "position", ((0.0, NEVER, NEVER),), "token")
+    same = Table("same", ("token", name), (1, 0, 0, 1), ("no", "yes"))
+    answer = Linear("answer", ("same",), (((1.0, 0.0), (0.0, 1.0)),), (0.0, 0.0), ("no", "yes"))
+    program = Program(("a", "b"), 3, True, (head, same), answer)
+    assert run(program)(list("abb")) == program(list("abb"))

@@ -94,6 +94,17 @@ def test_a_place_with_an_eighth_is_not_one_of_the_most() -> None:
     assert not by_table(rows(-1.9), "position").startswith("attends most to the position two before")
 
 
+def test_positions_that_are_never_seen_are_not_said() -> None:
+    """A causal head with scores of later positions attends to what it sees; a relation must hold of most queries."""
+    rows = [[0.0 if k == 0 or k > q else NEVER for k in range(5)] for q in range(5)]
+    rows[4][4] = NEVER
+    assert by_table(rows, "position") == "attends to the first position and reads the token"
+    assert "later positions" in by_table(rows, "position", causal=False)
+    graded = [[-8.0 * (k > 0) for k in range(5)] for q in range(5)]
+    graded[1][1], graded[4][1], graded[0][2] = -0.4, -1.1, 0.0
+    assert "minus" not in by_table(graded, "position")
+
+
 @pytest.mark.parametrize(("first", "edge"), [(0.0, " (where there is none, to the first position)"), (NEVER, "")])
 def test_the_first_position_may_see_itself(first: float, edge: str) -> None:
     rows = [[0.0 if k == q - 1 else NEVER for k in range(4)] for q in range(4)]

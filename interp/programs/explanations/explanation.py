@@ -7,17 +7,18 @@ interp are found by the hash of the weights.
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache, partial
 from html import escape
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from interp.errors import InterpError, check_one_of, short
+from interp.errors import InterpError, check_one_of, quoted, short
 from interp.measures.hypothesis import Hypothesis
 from interp.measures.interchange import Cases
 from interp.models.architecture.task_model import TaskModel, hooked
@@ -39,7 +40,6 @@ from interp.programs.explanations.findings import (
     ReadsMore,
     StandIns,
     VariableRole,
-    finding,
     svg,
 )
 from interp.programs.explanations.rule import Rule
@@ -48,6 +48,7 @@ from interp.programs.proof import ProgramProof, prove
 from interp.programs.source import source
 from interp.programs.words import answer_words, grouped, parts_words, plural
 from interp.support import words
+from interp.support.records import from_plain
 from interp.support.resources import threads_for
 from interp.support.views import InlineSvg, view
 from interp.tasks.task import tensors_sha256
@@ -142,20 +143,24 @@ class Explanation:
         """Numbers, tokens and table entries of the program or rule."""
         return self.program.constants if self.program is not None else self._rule.constants
 
-    def answer(self, tokens: Sequence[str], position: int = -1) -> Any:
-        """Return the answer of the program or rule at a position of a row of tokens (words, without padding).
+    def answer(self, tokens: Sequence[str], position: int | None = None) -> Any:
+        """Return the answer of the program or rule to a row of tokens (words, without padding).
 
-        Raises InterpError if there is neither, and for rows that are no input of it.
+        position: where, if it answers at each (default: the last). Raises InterpError if there is neither, for rows
+        that are no input of it, and for a position of a program that answers at one place.
         """
         row = list(tokens)
         if not row:
             raise InterpError("a row without tokens has no answer")
-        if not -len(row) <= position < len(row):
+        at = -1 if position is None else position
+        if not -len(row) <= at < len(row):
             raise InterpError(f"a row of {words.counted(len(row), 'token')} has no position {position}")
         if self.program is None:
-            return self._rule(row, position % len(row))
+            return self._rule(row, at % len(row))
         answers = self.program(row)
-        return answers[position] if isinstance(answers, list) else answers
+        if not isinstance(answers, list) and position is not None:
+            raise InterpError(f"the program answers at one place of a row ({self.program.read}): leave out position=")
+        return answers[at] if isinstance(answers, list) else answers
 
     @property
     def _rule(self) -> Rule:
@@ -314,9 +319,15 @@ class Explanation:
             data = {"proved": None, "cancelling": (), "more": (), "less": ()} | entries(text, "an explanation", SCHEMA)
             if data["level"] not in LEVELS:
                 raise InterpError(f"the level {data['level']!r} is not one of {', '.join(LEVELS)}")
+            for one in fields(cls):
+                if one.type in PLAIN and one.name in data:
+                    data[one.name] = from_plain(PLAIN[one.type], data[one.name], one.name)
             for name, read in READ.items():
                 data[name] = None if data[name] is None else read(data[name])
-            findings = {name: tuple(finding(kind, row) for row in data[name]) for name, kind in LISTS.items()}
+            findings = {name: tuple(from_plain(kind, row, name) for row in data[name]) for name, kind in LISTS.items()}
+            for role in findings["parts"]:
+                if not PART.fullmatch(role.part):
+                    raise ValueError(f"part = {quoted(role.part)} is no head or MLP")
             return cls(**{**data, **findings})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise misread("an explanation", error) from None
@@ -324,7 +335,7 @@ class Explanation:
 
 READ: dict[str, Callable[[Any], Any]] = {
     "program": lambda data: Program.from_json(json.dumps(data)), "rule": Rule.from_json,
-    "agreement": lambda data: Agreement(**data), "proved": lambda data: ProgramProof(**data),
+    "agreement": partial(from_plain, Agreement), "proved": partial(from_plain, ProgramProof),
 }  # fmt: skip
 """What reads the entries of plain data that may be null."""
 LISTS: dict[str, type] = {
@@ -332,6 +343,9 @@ LISTS: dict[str, type] = {
     "more": ReadsMore, "less": ReadsLess,
 }  # fmt: skip
 """What the entries are lists of."""
+PART = re.compile(r"head \d+\.\d+|MLP \d+")
+PLAIN: dict[Any, Any] = {"str": str, "int": int, "float | None": float | None}
+"""The types of the other entries, as they are annotated."""
 
 
 def weights_hash(subject: Subject) -> str | None:

@@ -11,13 +11,11 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.measures.interchange import Cases, Interchange
-from interp.programs.language import tuples
+from interp.measures.interchange import Interchange
 from interp.programs.running import Kept
 from interp.programs.words import parts_words
 from interp.support import words
@@ -191,15 +189,6 @@ class Cancelling:
 
     parts: tuple[str, ...]
     left: float
-
-
-def finding(kind: type, data: dict[str, Any]) -> Any:
-    """A finding from plain data: the inverse of asdict, with lists for tuples."""
-    data = tuples(data)
-    if (scores := data.get("interchange")) is not None:
-        cases = {name: Cases(**scores[name]) for name in ("changes", "stays")}
-        data["interchange"] = Interchange(**{**scores, **cases})
-    return kind(**data)
 
 
 def svg(parts: Sequence[PartRole], answer: str = "") -> str:

@@ -1,6 +1,7 @@
 """interp.explain on models whose mechanism is known, and on models without one."""
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -227,6 +228,25 @@ def test_a_finer_reading_follows_one_that_is_imitated(
     assert now == (0.999, quantize.SHARE_KEPT_BY_VALUES)
 
 
+@pytest.mark.parametrize(("path", "value", "said"), [
+    (("parameters",), "many", "parameters = 'many'"), (("joint",), [], "joint = []"),
+    (("parts", 0, "part"), "x", "'x' is no head"), (("parts", 0, "without"), {}, "parts.without = "),
+    (("variables", 0, "interchange", "stays", "n"), "x", "variables.interchange.stays.n"),
+    (("agreement", "share"), "x", "share = 'x'"), (("program", "length"), "x", "length = 'x'"),
+    (("program", "steps", 0, "scores"), [["x"]], "scores.0.0 = 'x'"), (("program", "answer", "bias"), 3, "bias = 3"),
+])  # fmt: skip
+def test_entries_of_other_types_are_refused(path: tuple[Any, ...], value: Any, said: str) -> None:
+    data = json.loads(interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=3)).to_json())
+    inner = data
+    for name in path[:-1]:
+        inner = inner[name]
+    assert path[-1] in inner or isinstance(inner, list)
+    inner[path[-1]] = value
+    with pytest.raises(interp.InterpError, match=re.escape(said)) as refused:
+        Explanation.from_json(json.dumps(data))
+    assert "\n" not in str(refused.value)
+
+
 def test_rows_and_files_that_do_not_fit_are_refused() -> None:
     found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=3))
     for row, said in ((["z"], "unknown token 'z'; known: 0, 1, 2, ="), ([], "a row without tokens has no answer"),
@@ -240,6 +260,8 @@ def test_rows_and_files_that_do_not_fit_are_refused() -> None:
         cut = {key: value for key, value in json.loads(found.to_json()).items() if key != name}
         with pytest.raises(interp.InterpError, match=f"it has no entry '{name}'"):
             Explanation.from_json(json.dumps(cut))
+    with pytest.raises(interp.InterpError, match=r"answers at one place of a row \(=\): leave out position="):
+        found.answer(["0", "1", "2", "="], position=0)
     with pytest.raises(interp.InterpError, match="None is not a program"):
         interp.compile(None)  # type: ignore[arg-type]
 

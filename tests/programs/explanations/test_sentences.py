@@ -438,3 +438,11 @@ def test_an_interchange_score_is_rounded_as_everywhere() -> None:
     found = by_program("imitated", variable("head 0.0", (200, 300)))
     assert "interchange intervention accuracy 0.6667 ·" in found.scores
     assert str(found.variables[0].interchange.changes).startswith("0.6667 (")
+
+
+def test_what_a_program_does_without_is_no_step_of_it() -> None:
+    found = by_program("imitated", variable("head 0.0", (50, 100)))
+    role = next(role for role in found.parts if role.status == "explained")
+    copy = replace(role, part="head 0.3", does="attends to position 7", brief="", like=role.part)
+    assert "position 7" not in replace(found, parts=(role, copy)).sentence
+    assert "position 7" in replace(found, parts=(role, replace(copy, like=""))).sentence
