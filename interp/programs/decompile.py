@@ -25,6 +25,9 @@ from interp.programs.relevance import CHANGED, backups, cancelling, stand_ins, u
 from interp.programs.running import Running
 from interp.programs.steps import Features, Head, Linear, Step, Table, codes, without_rounding
 
+CUTS = 3
+"""Most gaps between the sizes of weights below which weights are tried as rounding."""
+
 
 def decompile(
     running: Running, check: Callable[[], None] = lambda: None, strict: bool = True, matter: Sequence[Part] = (),
@@ -96,10 +99,13 @@ def program_of(reading: Reading, found: Reached | None = None) -> Program | None
     if wanted & reading.given:
         return None
     subject, kept = reading.running.subject, kept[::-1]
-    rounded, simple = [without_rounding(step) for step in kept], without_rounding(answer)
-    if (rounded, simple) != (kept, answer):  # a tiny weight that breaks ties is no rounding
-        before, after = reading.answered(answer, kept), reading.answered(simple, rounded)
-        kept, answer = (rounded, simple) if after.share >= before.share else (kept, answer)
+    for cut in range(CUTS):  # a tiny weight that breaks ties is no rounding
+        rounded, simple = [without_rounding(step, cut) for step in kept], without_rounding(answer, cut)
+        if (rounded, simple) == (kept, answer):
+            break
+        if reading.answered(simple, rounded).share >= reading.answered(answer, kept).share:
+            kept, answer = rounded, simple
+            break
     program = replace(_of_steps(reading, kept, answer), read=subject.read_at, pad=reading.task.pad)
     return with_names(program, [reading.task.vocabulary[token] for token in reading.kinds.marks])
 

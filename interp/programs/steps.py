@@ -419,13 +419,14 @@ class Normed(Step):
 AnyStep = TypeVar("AnyStep", bound=Step)
 
 
-def without_rounding(step: AnyStep) -> AnyStep:
-    """The step with weights of 0 in place of those that are rounding."""
+def without_rounding(step: AnyStep, cut: int = 0) -> AnyStep:
+    """The step with weights of 0 in place of those that are rounding. cut: at which gap between sizes, from the largest
+    on; after the last, none is left out."""
     if not isinstance(step, Weighed):
         return step
     sizes = sorted((abs(weight) for row in (step.bias, *chain(*step.weights)) for weight in row), reverse=True)
-    small = (low for high, low in pairwise(sizes) if low <= NOTHING * sizes[0] and low * APART <= high)
-    least = next(small, 0.0)
+    small = [low for high, low in pairwise(sizes) if low <= NOTHING * sizes[0] and low * APART <= high]
+    least = [*small, 0.0][min(cut, len(small))]
 
     def rounded(row: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(weight if abs(weight) > least else 0.0 for weight in row)

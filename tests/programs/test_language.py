@@ -56,6 +56,10 @@ def test_weights_that_rounding_makes_are_0() -> None:
     assert rounded == replace(YES, weights=(((1.0, 0.0), (0.0, 0.5)),), bias=(0.0, 2e-2))
     graded = replace(YES, weights=(((1.0, 1e-1), (1e-2, 1e-3)),), bias=(1e-4, 1e-5))  # no gap
     small = replace(YES, weights=(((1.0, 0.0), (2e-2, 0.0)),), bias=(0.0, 0.0))  # and not below a hundredth
+    tie = replace(YES, weights=(((1.0, 3e-17), (-4e-17, 0.5)),), bias=(1e-3, 0.0))
+    assert without_rounding(tie).bias == (0.0, 0.0)
+    assert without_rounding(tie, 1) == replace(tie, weights=(((1.0, 0.0), (0.0, 0.5)),))
+    assert without_rounding(tie, 5) == tie
     assert [without_rounding(step) for step in (graded, small)] == [graded, small]
     assert without_rounding(REPEATS.steps[0]) == REPEATS.steps[0]
 
