@@ -93,7 +93,8 @@ class HypothesisTest(Result):
     def __str__(self) -> str:
         interval = "" if self.exact else f", 95% interval {share(self.scrubbed.low)} to {share(self.scrubbed.high)}"
         lost = self.loss_recovered
-        recovered = "" if lost != lost else f" and {lost:.1%} of the loss is recovered"
+        drawn = "" if self.exact else " in these draws"
+        recovered = "" if lost != lost else f" and {lost:.1%} of the loss is recovered{drawn}"
         lines = [
             f"Scrubbed: accuracy {share(self.scrubbed.accuracy)}{interval} (the model "
             f"{share(self.model.accuracy)}, shuffled labels {share(self.shuffled.accuracy)}){recovered}, "
